@@ -1,0 +1,67 @@
+package chunk
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// SystemDatabase is Drover's own database on every shard. It holds the
+// collections named below and is seen by change streams.
+const SystemDatabase = "drover"
+
+// Collections of [SystemDatabase].
+const (
+	MarkersCollection     = "markers"     // see [Marker]
+	FencesCollection      = "fences"      // fence documents and open records, one per placement
+	CheckpointsCollection = "checkpoints" // one document per lane; only replicators write it
+	ParkedCollection      = "parked"      // documents that wait for a unique key
+)
+
+// Users that Drover makes on every shard, in database admin. Their passwords
+// derive from the fleet's secret, see docs/configuration.md.
+const (
+	AdminUser   = "drover_admin"
+	DataUser    = "drover_data" // the proxies' user: it holds the grants
+	LoaderUser  = "drover_load"
+	ApplierUser = "drover_repl"
+	CaptureUser = "drover_capture"
+	ReaderUser  = "drover_read" // import and validation read with it
+)
+
+// PhysicalName is the database that holds a placement: "payments_0007_p42".
+// The placement id in it is what makes a leftover copy recognisable for ever.
+func PhysicalName(id ID, p PlacementID) string {
+	return fmt.Sprintf("%s_p%d", strings.ReplaceAll(string(id), "/", "_"), p)
+}
+
+var physicalName = regexp.MustCompile(`^.+_\d{4,}_p(\d+)$`)
+
+// PlacementOf tells which placement a physical database holds; ok is false for
+// a database that is not of Drover's naming.
+func PlacementOf(database string) (p PlacementID, ok bool) {
+	m := physicalName.FindStringSubmatch(database)
+	if m == nil {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(m[1], 10, 64)
+	return PlacementID(n), err == nil
+}
+
+// WriteGrant is the role that allows writes to p, made for attempt a: "w_p42_a6".
+func WriteGrant(p PlacementID, a AttemptID) string { return fmt.Sprintf("w_p%d_a%d", p, a) }
+
+// ReadGrant is the role that allows reads of p, made for attempt a: "r_p42_a6".
+func ReadGrant(p PlacementID, a AttemptID) string { return fmt.Sprintf("r_p%d_a%d", p, a) }
+
+// LoaderRole allows one migration's import to load p: "l_p43_m7".
+func LoaderRole(p PlacementID, m MigrationID) string { return fmt.Sprintf("l_p%d_m%d", p, m) }
+
+// ApplierRole allows the lanes of one direction to change p: "a_p43_m7_d0".
+func ApplierRole(p PlacementID, m MigrationID, d AttemptID) string {
+	return fmt.Sprintf("a_p%d_m%d_d%d", p, m, d)
+}
+
+// Topic is the Kafka topic of a shard's captured log.
+func Topic(shard string) string { return "drover.log." + shard }
