@@ -1,0 +1,293 @@
+package switchover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"drover/chunk"
+	"drover/internal/failure"
+)
+
+// Mark is one moment of a switch, for its timeline.
+type Mark struct {
+	Step string `json:"step"`
+	At   int64  `json:"at_us"` // microseconds since the fence began
+	Note string `json:"note,omitempty"`
+}
+
+// Timeline is where a switch spent its time, kept with the attempt.
+type Timeline []Mark
+
+// clock marks steps relative to the fence's begin.
+type clock struct {
+	began time.Time
+	marks Timeline
+}
+
+func (c *clock) mark(step, note string) {
+	c.marks = append(c.marks, Mark{Step: step, At: time.Since(c.began).Microseconds(), Note: note})
+}
+
+// Prepare makes the grants that either outcome may need, held by nobody, and
+// parks the source's TTL.
+//
+// Before: the attempt is preparing. After: still preparing. If interrupted:
+// repeat, or abandon.
+func (s *Switcher) Prepare(ctx context.Context, id chunk.AttemptID) error {
+	at, src, dst, err := s.load(ctx, id)
+	if err != nil {
+		return err
+	}
+	if at.State != chunk.Preparing {
+		return lost(at, chunk.Preparing)
+	}
+	if err := src.CreateGrants(ctx, at.Source, id); err != nil {
+		return fmt.Errorf("create grants of the way back: %w", err)
+	}
+	if err := dst.CreateGrants(ctx, at.Target, id); err != nil {
+		return fmt.Errorf("create grants of the target: %w", err)
+	}
+	if err := src.ParkTTL(ctx, at.Source); err != nil {
+		return fmt.Errorf("park TTL of the source: %w", err)
+	}
+	return s.Stops.At(ctx, "switch.prepared")
+}
+
+// Fence takes the source's grants away, waits until the target has everything,
+// and leaves the attempt ready to publish.
+//
+// Before: preparing. After: closing, lanes closed, every write that was ever
+// acknowledged on the source is on the target. If interrupted: the watchdog
+// goes back at the deadline.
+func (s *Switcher) Fence(ctx context.Context, id chunk.AttemptID) (Timeline, error) {
+	at, src, dst, err := s.load(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	words, err := s.Proxies.Listen(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("listen to proxies: %w", err)
+	}
+	defer words.Close()
+
+	f := &fence{Switcher: s, src: src, dst: dst, words: words}
+	f.began = time.Now()
+	err = f.run(ctx, at)
+	return f.marks, err
+}
+
+// fence is one run through the window.
+type fence struct {
+	*Switcher
+	clock
+
+	at       Attempt
+	src, dst Side
+	words    Words
+	identity Identity
+	round    int64
+}
+
+// errReign says that the source's primary changed under the fence.
+var errReign = errors.New("the source's primary changed")
+
+func (f *fence) run(ctx context.Context, at Attempt) error {
+	id, err := f.src.Identity(ctx)
+	if err != nil {
+		return fmt.Errorf("identity of the source's primary: %w", err)
+	}
+	f.identity = id
+	f.at, err = f.Ledger.Advance(ctx, at.ID, chunk.Preparing, chunk.Fencing,
+		AdvanceOptions{Deadline: f.Config.FenceDeadline, Identity: id})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, f.Config.FenceDeadline, errDeadline)
+	defer cancel()
+	f.mark("fencing", "")
+
+	for f.round = 1; ; f.round++ {
+		err := f.pass(ctx)
+		if !errors.Is(err, errReign) {
+			return deadline(ctx, err)
+		}
+		if f.identity, err = f.src.Identity(ctx); err != nil {
+			return deadline(ctx, fmt.Errorf("identity of the new primary: %w", err))
+		}
+		f.mark("again", "the source has a new primary")
+	}
+}
+
+// pass goes from the fence to the final marker under one primary.
+func (f *fence) pass(ctx context.Context) error {
+	if err := f.fenceWrites(ctx); err != nil {
+		return err
+	}
+	if err := f.drain(ctx); err != nil {
+		return err
+	}
+	if err := f.catchUp(ctx, chunk.DrainedMarker); err != nil {
+		return err
+	}
+	if err := f.closeReads(ctx); err != nil {
+		return err
+	}
+	return f.finish(ctx)
+}
+
+func (f *fence) fenceWrites(ctx context.Context) error {
+	if err := f.src.WriteFence(ctx, f.at.Source, f.at.ID, f.at.Deadline); err != nil {
+		return fmt.Errorf("write fence document: %w", err)
+	}
+	if err := f.Stops.At(ctx, "switch.fence-written"); err != nil {
+		return err
+	}
+	n, err := f.src.DropGrants(ctx, f.at.Source, f.at.ID, Writes)
+	if err != nil {
+		return fmt.Errorf("drop write grants: %w", err)
+	}
+	f.mark("write_grants_dropped", fmt.Sprintf("%d roles", n))
+	owed, err := f.src.Barrier(ctx, f.at.Source, Writes)
+	if err != nil {
+		return fmt.Errorf("write barrier: %w", err)
+	}
+	f.mark("write_barrier", owedNote(owed))
+	return f.Stops.At(ctx, "switch.fenced")
+}
+
+func (f *fence) drain(ctx context.Context) error {
+	silent, err := f.words.Wait(ctx, f.at.ID, Writes, f.Config.ProxyGrace)
+	if err != nil {
+		return fmt.Errorf("wait for proxies: %w", err)
+	}
+	f.mark("proxies_clean", silentNote(silent))
+	way, err := f.src.Drain(ctx, f.at.Source, len(silent) > 0)
+	if err != nil {
+		return fmt.Errorf("drain: %w", err)
+	}
+	f.mark("drained", way)
+	return f.Stops.At(ctx, "switch.drained")
+}
+
+// catchUp writes a marker and waits until every lane has passed it.
+func (f *fence) catchUp(ctx context.Context, kind chunk.MarkerKind) error {
+	m := chunk.Marker{
+		Kind: kind, Migration: f.at.Migration, Attempt: f.at.ID,
+		Placement: f.at.Source.ID, Round: f.round, At: time.Now(),
+	}
+	if err := f.src.WriteMarker(ctx, m); err != nil {
+		return fmt.Errorf("write %s marker: %w", kind, err)
+	}
+	f.mark(string(kind)+"_written", "")
+	tick := time.NewTicker(f.Config.LanePoll)
+	defer tick.Stop()
+	for {
+		passed, err := f.dst.Passed(ctx, f.at.Migration, f.at.Direction, m.Key())
+		if err != nil {
+			return fmt.Errorf("read lanes' checkpoints: %w", err)
+		}
+		if passed {
+			f.mark(string(kind)+"_passed", "")
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("lanes did not pass %s: %w", m.Key(), context.Cause(ctx))
+		case <-tick.C:
+		}
+	}
+}
+
+func (f *fence) closeReads(ctx context.Context) error {
+	if f.at.State == chunk.Fencing { // a second pass is closing already
+		at, err := f.Ledger.Advance(ctx, f.at.ID, chunk.Fencing, chunk.Closing, AdvanceOptions{})
+		if err != nil {
+			return err
+		}
+		f.at = at
+	}
+	f.mark("closing", "")
+	if _, err := f.src.DropGrants(ctx, f.at.Source, f.at.ID, Reads); err != nil {
+		return fmt.Errorf("drop read grants: %w", err)
+	}
+	owed, err := f.src.Barrier(ctx, f.at.Source, Reads)
+	if err != nil {
+		return fmt.Errorf("read barrier: %w", err)
+	}
+	f.mark("read_barrier", owedNote(owed))
+	return f.Stops.At(ctx, "switch.closed")
+}
+
+// finish proves that nothing of the source can be missing on the target.
+func (f *fence) finish(ctx context.Context) error {
+	if err := f.catchUp(ctx, chunk.FinalMarker); err != nil {
+		return err
+	}
+	now, err := f.src.Identity(ctx)
+	if err != nil {
+		return fmt.Errorf("identity of the source's primary: %w", err)
+	}
+	if now != f.identity {
+		return errReign
+	}
+	if n, err := f.dst.Parked(ctx, f.at.Migration); err != nil {
+		return fmt.Errorf("count parked documents: %w", err)
+	} else if n > 0 {
+		return failure.New(failure.Transient, "switch.parked", "%d documents wait for a unique key on %s", n, f.at.Target.Shard).
+			WithHint("the attempt goes back and is tried again; see drover.parked on the target if it stays")
+	}
+	n, err := f.Busy.CompareBusy(ctx, f.at.Migration, f.at.Source, f.at.Target)
+	if err != nil {
+		return fmt.Errorf("compare busy documents: %w", err)
+	}
+	f.mark("busy_compared", fmt.Sprintf("%d documents", n))
+	if err := f.dst.CloseLanes(ctx, f.at.Migration, f.at.Direction); err != nil {
+		return fmt.Errorf("close lanes: %w", err)
+	}
+	f.mark("lanes_closed", "")
+	return f.Stops.At(ctx, "switch.ready")
+}
+
+// errDeadline is the cause of a window that ran out.
+var errDeadline = errors.New("the fence's deadline is over")
+
+// deadline turns what a finished window did to a call into one clear error.
+func deadline(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
+	return failure.New(failure.Transient, "switch.deadline", "%w: %w", context.Cause(ctx), err).
+		WithHint("the attempt goes back by itself and is tried again; the timeline shows which step took long")
+}
+
+func owedNote(owed []string) string {
+	if len(owed) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("owed by %v", owed)
+}
+
+func silentNote(silent []string) string {
+	if len(silent) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("silent %v", silent)
+}
+
+// load reads the attempt and finds both sides.
+func (s *Switcher) load(ctx context.Context, id chunk.AttemptID) (at Attempt, src, dst Side, err error) {
+	if at, err = s.Ledger.Attempt(ctx, id); err != nil {
+		return at, nil, nil, err
+	}
+	if src, err = s.Shards.Side(ctx, at.Source.Shard); err != nil {
+		return at, nil, nil, err
+	}
+	dst, err = s.Shards.Side(ctx, at.Target.Shard)
+	return at, src, dst, err
+}
+
+func lost(at Attempt, want chunk.AttemptState) error {
+	return failure.New(failure.Lost, "switch.not_in_state", "attempt %d is %s, not %s", at.ID, at.State, want)
+}

@@ -1,0 +1,210 @@
+package switchover
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"drover/chunk"
+	"drover/internal/failure"
+)
+
+// Publish changes the routes: the one point of no return.
+//
+// Before: closing, within the deadline. After: published. An error does not
+// say that the routes did not change: ask [Switcher.Settle].
+func (s *Switcher) Publish(ctx context.Context, in PublishInput) (chunk.Token, error) {
+	if err := s.Stops.At(ctx, "switch.before-publish"); err != nil {
+		return 0, err
+	}
+	token, err := s.Ledger.Publish(ctx, in)
+	if err != nil {
+		return 0, fmt.Errorf("publish attempt %d: %w", in.Attempt, err)
+	}
+	return token, s.Stops.At(ctx, "switch.published")
+}
+
+// OpenTarget lets the applications onto the target.
+//
+// Before: published. After: open. If interrupted: repeat; the watchdog does so
+// by itself. When somebody else has opened it meanwhile it returns nil.
+func (s *Switcher) OpenTarget(ctx context.Context, id chunk.AttemptID) error {
+	at, src, dst, err := s.load(ctx, id)
+	if err != nil {
+		return err
+	}
+	if at.State == chunk.Open || at.State == chunk.AttemptDone {
+		return nil
+	}
+	if at.State != chunk.Published {
+		return lost(at, chunk.Published)
+	}
+	marker := chunk.Marker{
+		Kind: chunk.OpenMarker, Migration: at.Migration, Attempt: id,
+		Placement: at.Target.ID, At: time.Now(),
+	}
+	if err := dst.WriteMarker(ctx, marker); err != nil {
+		return fmt.Errorf("write open marker: %w", err)
+	}
+	err = s.Ledger.GrantLock(ctx, at.Target.Shard, func(ctx context.Context) error {
+		return dst.GrantToData(ctx, at.Target, id)
+	})
+	if failure.Is(err, failure.Lost) { // a newer attempt has dropped the role: this open is void
+		return err
+	}
+	if err != nil {
+		return fmt.Errorf("grant the target: %w", err)
+	}
+	if err := s.Stops.At(ctx, "switch.granted"); err != nil {
+		return err
+	}
+	if err := dst.WriteOpenRecord(ctx, at.Target, id, at.Token); err != nil {
+		return fmt.Errorf("write open record: %w", err)
+	}
+	if _, err := s.Ledger.Advance(ctx, id, chunk.Published, chunk.Open, AdvanceOptions{}); err != nil {
+		return s.unlessReached(ctx, id, err, chunk.Open, chunk.AttemptDone)
+	}
+	return src.SetForward(ctx, at.Source, Forward{Shard: at.Target.Shard, Database: at.Target.Database, Token: at.Token})
+}
+
+// Conclude does what may wait until the applications run again: the lanes'
+// role goes, parked TTL comes back on the target.
+//
+// Before: open. After: done. If interrupted: repeat.
+func (s *Switcher) Conclude(ctx context.Context, id chunk.AttemptID) error {
+	at, src, dst, err := s.load(ctx, id)
+	if err != nil {
+		return err
+	}
+	if at.State == chunk.AttemptDone {
+		return nil
+	}
+	if at.State != chunk.Open {
+		return lost(at, chunk.Open)
+	}
+	forward := Forward{Shard: at.Target.Shard, Database: at.Target.Database, Token: at.Token}
+	if err := src.SetForward(ctx, at.Source, forward); err != nil {
+		return fmt.Errorf("set forwarding address: %w", err)
+	}
+	if err := dst.DropApplierRole(ctx, at.Target, at.Migration, at.Direction); err != nil {
+		return fmt.Errorf("drop the lanes' role: %w", err)
+	}
+	if err := dst.RestoreTTL(ctx, at.Target); err != nil {
+		return fmt.Errorf("restore TTL of the target: %w", err)
+	}
+	if _, err := s.Ledger.Advance(ctx, id, chunk.Open, chunk.AttemptDone, AdvanceOptions{}); err != nil {
+		return s.unlessReached(ctx, id, err, chunk.AttemptDone)
+	}
+	return nil
+}
+
+// Abandon gives the source back to the applications.
+//
+// Before: anything before published, or aborting. After: aborted. If
+// interrupted: repeat; the watchdog does so by itself.
+func (s *Switcher) Abandon(ctx context.Context, id chunk.AttemptID, reason string) error {
+	at, src, dst, err := s.load(ctx, id)
+	if err != nil {
+		return err
+	}
+	switch at.State {
+	case chunk.AttemptAborted:
+		return nil
+	case chunk.Published, chunk.Open, chunk.AttemptDone:
+		return failure.New(failure.Lost, "switch.published", "attempt %d is %s: it goes forward only", id, at.State)
+	case chunk.Preparing, chunk.Fencing, chunk.Closing:
+		if err := s.mayGoBack(ctx, at, dst); err != nil {
+			return err
+		}
+		if at, err = s.Ledger.Advance(ctx, id, at.State, chunk.AttemptAborting, AdvanceOptions{Reason: reason}); err != nil {
+			return err
+		}
+	case chunk.AttemptAborting:
+	}
+	if err := s.Stops.At(ctx, "switch.aborting"); err != nil {
+		return err
+	}
+	// The source's grants of this attempt may be missing if it never was prepared.
+	if err := src.CreateGrants(ctx, at.Source, id); err != nil {
+		return fmt.Errorf("create grants of the way back: %w", err)
+	}
+	err = s.Ledger.GrantLock(ctx, at.Source.Shard, func(ctx context.Context) error {
+		return src.GrantToData(ctx, at.Source, id)
+	})
+	if err != nil {
+		return fmt.Errorf("grant the source: %w", err)
+	}
+	if err := src.LiftFence(ctx, at.Source, id); err != nil {
+		return fmt.Errorf("lift the fence: %w", err)
+	}
+	if err := src.RestoreTTL(ctx, at.Source); err != nil {
+		return fmt.Errorf("restore TTL of the source: %w", err)
+	}
+	if _, err := s.Ledger.Advance(ctx, id, chunk.AttemptAborting, chunk.AttemptAborted, AdvanceOptions{}); err != nil {
+		return s.unlessReached(ctx, id, err, chunk.AttemptAborted)
+	}
+	return nil
+}
+
+// mayGoBack stops the way back when the target was opened by an attempt that
+// the row does not know of: a metadata that forgot a publish.
+func (s *Switcher) mayGoBack(ctx context.Context, at Attempt, dst Side) error {
+	opened, err := dst.Opened(ctx, at.Target)
+	if err != nil {
+		return fmt.Errorf("read the target's open record: %w", err)
+	}
+	if opened >= at.ID {
+		return failure.New(failure.Mismatch, "switch.open_record_newer",
+			"attempt %d is %s in the metadata, but placement %d on %s was opened by attempt %d", at.ID, at.State, at.Target.ID, at.Target.Shard, opened).
+			WithHint("the metadata lost a publish: restore it to its newest state before anything else; the fence holds meanwhile")
+	}
+	return nil
+}
+
+// Outcome is a final answer to "what became of the attempt".
+type Outcome struct {
+	State     chunk.AttemptState `json:"state"`
+	Published bool               `json:"published"`
+}
+
+// Settle asks what happened and brings an attempt that cannot go forward back.
+func (s *Switcher) Settle(ctx context.Context, id chunk.AttemptID, reason string) (Outcome, error) {
+	at, err := s.Ledger.Attempt(ctx, id)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if !isPublished(at.State) {
+		if err := s.Abandon(ctx, id, reason); err != nil && !failure.HasCode(err, "switch.published") {
+			return Outcome{}, err
+		}
+		if at, err = s.Ledger.Attempt(ctx, id); err != nil {
+			return Outcome{}, err
+		}
+	}
+	if at.State == chunk.Published {
+		if err := s.OpenTarget(ctx, id); err != nil {
+			return Outcome{}, err
+		}
+		at.State = chunk.Open
+	}
+	return Outcome{State: at.State, Published: isPublished(at.State)}, nil
+}
+
+func isPublished(s chunk.AttemptState) bool {
+	return s == chunk.Published || s == chunk.Open || s == chunk.AttemptDone
+}
+
+// unlessReached forgives a lost compare-and-set when somebody else has brought
+// the attempt to where it should be.
+func (s *Switcher) unlessReached(ctx context.Context, id chunk.AttemptID, cause error, want ...chunk.AttemptState) error {
+	at, err := s.Ledger.Attempt(ctx, id)
+	if err != nil {
+		return cause
+	}
+	for _, w := range want {
+		if at.State == w {
+			return nil
+		}
+	}
+	return cause
+}

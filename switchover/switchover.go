@@ -1,0 +1,167 @@
+// Package switchover is the switch protocol: fence, drain, catch up, close,
+// publish and open, the way back, and the watchdog that ends what a dead
+// coordinator left. It speaks to shards, metadata and proxies through the ports
+// declared here and knows no driver and no Temporal.
+//
+// The attempt's row decides; work on a shard follows each decision, and the
+// last compare-and-set says that the work is done. Every step may be repeated.
+package switchover
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"drover/chunk"
+	"drover/internal/stoppoint"
+)
+
+// Attempt is the row that decides.
+type Attempt struct {
+	ID        chunk.AttemptID
+	Migration chunk.MigrationID
+	Direction chunk.AttemptID // of the lanes that feed the target
+	State     chunk.AttemptState
+	Source    chunk.Placement // serves until the publish
+	Target    chunk.Placement
+	Deadline  time.Time // by Postgres' clock, zero before fencing
+	Overdue   bool      // past its deadline, by Postgres' clock
+	Token     chunk.Token
+}
+
+// Identity tells one reign of a primary from another.
+type Identity struct {
+	Term      int64  `json:"term"`
+	ProcessID string `json:"process_id"`
+}
+
+// Access is what a grant allows.
+type Access string
+
+// The two grants of a placement.
+const (
+	Writes Access = "writes"
+	Reads  Access = "reads"
+)
+
+// Forward tells a proxy that cannot ask the metadata where a chunk went.
+type Forward struct {
+	Shard    string
+	Database string
+	Token    chunk.Token
+}
+
+// Side is one shard as the protocol needs it. All writes are acknowledged by
+// the set's majority; all methods may be repeated.
+type Side interface {
+	// CreateGrants makes the attempt's two roles of p, held by nobody.
+	CreateGrants(ctx context.Context, p chunk.Placement, a chunk.AttemptID) error
+	// DropGrants drops every role of p for access except the one of keep, and
+	// returns how many there were.
+	DropGrants(ctx context.Context, p chunk.Placement, keep chunk.AttemptID, access Access) (int, error)
+	// Barrier returns once every data-bearing member refuses access to p. A
+	// member that the majority has seen down is named as owed.
+	Barrier(ctx context.Context, p chunk.Placement, access Access) (owed []string, err error)
+	// GrantToData gives the attempt's roles to the proxies' user; a role that
+	// was dropped meanwhile is failure.Lost.
+	GrantToData(ctx context.Context, p chunk.Placement, a chunk.AttemptID) error
+	// Identity reads the primary's term and process.
+	Identity(ctx context.Context) (Identity, error)
+	// Drain waits until no write that passed the check before the fence can
+	// still land, and aborts the open transactions of p. silent says that some
+	// proxy gave no word about its own.
+	Drain(ctx context.Context, p chunk.Placement, silent bool) (way string, err error)
+	WriteFence(ctx context.Context, p chunk.Placement, a chunk.AttemptID, deadline time.Time) error
+	// LiftFence marks p as served again for attempt a.
+	LiftFence(ctx context.Context, p chunk.Placement, a chunk.AttemptID) error
+	WriteMarker(ctx context.Context, m chunk.Marker) error
+	// Opened reads the newest attempt that opened p here, 0 for none.
+	Opened(ctx context.Context, p chunk.Placement) (chunk.AttemptID, error)
+	WriteOpenRecord(ctx context.Context, p chunk.Placement, a chunk.AttemptID, token chunk.Token) error
+	SetForward(ctx context.Context, p chunk.Placement, f Forward) error
+	// Passed reports whether every lane of the direction has passed the marker.
+	Passed(ctx context.Context, m chunk.MigrationID, direction chunk.AttemptID, markerKey string) (bool, error)
+	// Parked counts the documents that wait for a unique key.
+	Parked(ctx context.Context, m chunk.MigrationID) (int64, error)
+	// CloseLanes raises the epoch of every lane, so that no owner can go on.
+	CloseLanes(ctx context.Context, m chunk.MigrationID, direction chunk.AttemptID) error
+	DropApplierRole(ctx context.Context, p chunk.Placement, m chunk.MigrationID, direction chunk.AttemptID) error
+	ParkTTL(ctx context.Context, p chunk.Placement) error
+	RestoreTTL(ctx context.Context, p chunk.Placement) error
+}
+
+// Shards finds the sides.
+type Shards interface {
+	Side(ctx context.Context, shard string) (Side, error)
+}
+
+// AdvanceOptions go with a transition of an attempt.
+type AdvanceOptions struct {
+	Deadline time.Duration // of fencing: from now by Postgres' clock; 0 keeps it
+	Reason   string        // of aborting
+	Identity Identity      // of fencing
+}
+
+// PublishInput is what the publish checks in its own transaction.
+type PublishInput struct {
+	Attempt        chunk.AttemptID
+	LeaseEpochs    map[string]int64 // by shard
+	CatalogVersion int64
+}
+
+// Ledger is the metadata as the protocol needs it.
+type Ledger interface {
+	Attempt(ctx context.Context, id chunk.AttemptID) (Attempt, error)
+	// OpenAttempts lists every attempt that is not terminal.
+	OpenAttempts(ctx context.Context) ([]Attempt, error)
+	// Advance is a compare-and-set and a NOTIFY in one; failure.Lost when the
+	// attempt is not in from.
+	Advance(ctx context.Context, id chunk.AttemptID, from, to chunk.AttemptState, o AdvanceOptions) (Attempt, error)
+	// Publish is the linearization point.
+	Publish(ctx context.Context, in PublishInput) (chunk.Token, error)
+	// GrantLock holds the shard's grant lock while do runs.
+	GrantLock(ctx context.Context, shard string, do func(context.Context) error) error
+}
+
+// Proxies is the live proxies' word about their own requests.
+type Proxies interface {
+	// Listen starts to collect words; it must be called before the fence.
+	Listen(ctx context.Context) (Words, error)
+}
+
+// Words collects what proxies say.
+type Words interface {
+	// Wait returns once every live proxy said that it is clean, or the grace is
+	// over; silent are those that did not say so.
+	Wait(ctx context.Context, a chunk.AttemptID, access Access, grace time.Duration) (silent []string, err error)
+	Close()
+}
+
+// Comparer compares what validation left busy, under the fence.
+type Comparer interface {
+	// CompareBusy returns failure.Mismatch when the sides differ.
+	CompareBusy(ctx context.Context, m chunk.MigrationID, source, target chunk.Placement) (int, error)
+}
+
+// Config holds the protocol's times.
+type Config struct {
+	FenceDeadline time.Duration // an attempt that is not published by then goes back
+	ProxyGrace    time.Duration // how long a silent proxy is waited for
+	LanePoll      time.Duration // how often the lanes' checkpoints are read
+}
+
+// Defaults of the protocol, see docs/configuration.md.
+func Defaults() Config {
+	return Config{FenceDeadline: time.Second, ProxyGrace: 150 * time.Millisecond, LanePoll: 2 * time.Millisecond}
+}
+
+// Switcher runs the protocol.
+type Switcher struct {
+	Config  Config
+	Ledger  Ledger
+	Shards  Shards
+	Proxies Proxies
+	Busy    Comparer
+	Stops   *stoppoint.Points // nil outside tests
+	Log     *slog.Logger
+}
