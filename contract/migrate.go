@@ -1,0 +1,207 @@
+package contract
+
+import (
+	"time"
+
+	"drover/chunk"
+)
+
+// MigrateInput starts one move. Chunk and To are needed; everything else has a
+// default, so that {"chunk":"flights/0003","to":"shard-c"} is enough.
+type MigrateInput struct {
+	Chunk       chunk.ID `json:"chunk"`
+	To          string   `json:"to"`                    // name of the target shard
+	Approval    string   `json:"approval,omitempty"`    // "automatic" (default) or "manual": wait for the approve update before each switch
+	BurnIn      Duration `json:"burnIn,omitempty"`      // how long the old placement stays current; default 1h
+	Complete    string   `json:"complete,omitempty"`    // "automatic" (default): drop the old placement after burn-in; "manual": wait for complete
+	RequestedBy string   `json:"requestedBy,omitempty"` // shown to people
+	Reason      string   `json:"reason,omitempty"`      // shown to people
+}
+
+// The values of Approval and Complete.
+const (
+	Automatic = "automatic"
+	Manual    = "manual"
+)
+
+// Ref names a migration in every activity of it.
+type Ref struct {
+	Migration chunk.MigrationID `json:"migration"`
+	Chunk     chunk.ID          `json:"chunk"`
+}
+
+// RegisterInput asks for the rows, databases and indexes of a move.
+type RegisterInput struct {
+	MigrateInput
+	WorkflowID string `json:"workflowID"`
+}
+
+// Plan is what registering found out and made.
+type Plan struct {
+	Ref
+	Source    chunk.Placement `json:"source"`
+	Target    chunk.Placement `json:"target"`
+	Documents int64           `json:"documents"` // at the time of registering
+	Bytes     int64           `json:"bytes"`
+}
+
+// ImportResult says what was copied.
+type ImportResult struct {
+	Documents int64  `json:"documents"`
+	Bytes     int64  `json:"bytes"`
+	Slices    int    `json:"slices"`
+	Sort      string `json:"sort"` // why documents were loaded in the order they were
+}
+
+// DirectionInput names the lanes that carry changes From one placement To
+// another, started by the open marker of attempt Direction, or by the import.
+type DirectionInput struct {
+	Ref
+	Direction chunk.AttemptID `json:"direction"`
+	From      chunk.Placement `json:"from"`
+	To        chunk.Placement `json:"to"`
+}
+
+// SyncResult is the lag at which both sides were called in sync.
+type SyncResult struct {
+	LagMS   int64 `json:"lagMS"`
+	Applied int64 `json:"applied"` // events applied since the start marker
+}
+
+// ValidateResult says what was compared.
+type ValidateResult struct {
+	Documents  int64 `json:"documents"`
+	Bytes      int64 `json:"bytes"`
+	Rounds     int   `json:"rounds"`
+	Busy       int   `json:"busy"` // documents left for the comparison under the fence
+	Mismatches int64 `json:"mismatches"`
+}
+
+// Check is one condition of the gate.
+type Check struct {
+	Number int    `json:"number"` // as in the design
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Value  string `json:"value"`
+	Limit  string `json:"limit"`
+	Source string `json:"source"`         // where the value was read
+	Hint   string `json:"hint,omitempty"` // what would make it pass
+}
+
+// GateReport is the go or no-go before a fence.
+type GateReport struct {
+	Go     bool    `json:"go"`
+	Checks []Check `json:"checks"`
+}
+
+// AttemptRef is a prepared attempt with what its publish will check.
+type AttemptRef struct {
+	Ref
+	Attempt        chunk.AttemptID  `json:"attempt"`
+	LeaseEpochs    map[string]int64 `json:"leaseEpochs"`
+	CatalogVersion int64            `json:"catalogVersion"`
+}
+
+// SwitchResult is what became of an attempt.
+type SwitchResult struct {
+	Attempt   chunk.AttemptID `json:"attempt"`
+	Published bool            `json:"published"`
+	Token     chunk.Token     `json:"token,omitempty"`
+	WindowMS  float64         `json:"windowMS"` // from fencing to open, as the coordinator saw it
+	Timeline  []TimelineMark  `json:"timeline,omitempty"`
+	Reason    string          `json:"reason,omitempty"`
+}
+
+// TimelineMark is one moment of a switch.
+type TimelineMark struct {
+	Step string `json:"step"`
+	AtUS int64  `json:"atUS"` // microseconds since the fence began
+	Note string `json:"note,omitempty"`
+}
+
+// SettleInput asks what became of an attempt, and brings it back if it cannot
+// go forward.
+type SettleInput struct {
+	AttemptRef
+	Reason string `json:"reason"`
+}
+
+// DropInput drops one placement of a migration.
+type DropInput struct {
+	Ref
+	Placement chunk.Placement `json:"placement"`
+	Direction chunk.AttemptID `json:"direction"` // of the lanes that fed it
+}
+
+// PhaseInput records a step in the metadata.
+type PhaseInput struct {
+	Ref
+	Phase     chunk.Phase `json:"phase"`
+	Attention string      `json:"attention,omitempty"`
+}
+
+// MigrateResult is what a finished move reports.
+type MigrateResult struct {
+	Ref
+	Phase     chunk.Phase     `json:"phase"`
+	Serving   chunk.Placement `json:"serving"`
+	Documents int64           `json:"documents"`
+	Bytes     int64           `json:"bytes"`
+	Switches  []SwitchResult  `json:"switches"`
+}
+
+// The activities of a move.
+var (
+	RegisterMigration    = Activity[RegisterInput, Plan]{"RegisterMigration"}
+	RecordPhase          = Activity[PhaseInput, None]{"RecordPhase"}
+	ImportChunk          = Activity[Ref, ImportResult]{"ImportChunk"}
+	ReplicateChanges     = Activity[DirectionInput, None]{"ReplicateChanges"}
+	ReplicateUntilInSync = Activity[DirectionInput, SyncResult]{"ReplicateUntilInSync"}
+	ValidateChunk        = Activity[DirectionInput, ValidateResult]{"ValidateChunk"}
+	CheckGate            = Activity[DirectionInput, GateReport]{"CheckGate"}
+	PrepareSwitch        = Activity[DirectionInput, AttemptRef]{"PrepareSwitch"}
+	FenceSource          = Activity[AttemptRef, SwitchResult]{"FenceSource"}
+	PublishRoute         = Activity[AttemptRef, SwitchResult]{"PublishRoute"}
+	SettleAttempt        = Activity[SettleInput, SwitchResult]{"SettleAttempt"}
+	ConcludeSwitch       = Activity[AttemptRef, None]{"ConcludeSwitch"}
+	DropSource           = Activity[DropInput, None]{"DropSource"}
+	DropTarget           = Activity[DropInput, None]{"DropTarget"}
+)
+
+// The updates and queries of a move.
+const (
+	StatusQuery    = "status"
+	ApproveUpdate  = "approve"  // go on with the switch that waits for a person
+	PauseUpdate    = "pause"    // stop before the next step and stop the lanes
+	ResumeUpdate   = "resume"   // end a pause, or try again what failed
+	AbortUpdate    = "abort"    // give up: the source serves on, the target copy goes
+	RollbackUpdate = "rollback" // during burn-in: the old placement serves again
+	CompleteUpdate = "complete" // end burn-in now and drop the placement that does not serve
+)
+
+// UpdateInput goes with every update.
+type UpdateInput struct {
+	By     string `json:"by,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// Status answers the status query.
+type Status struct {
+	Ref
+	Phase      chunk.Phase     `json:"phase"`
+	Step       string          `json:"step"` // what runs now, in words
+	StepSince  time.Time       `json:"stepSince"`
+	WaitingFor string          `json:"waitingFor,omitempty"` // why it does not go on, and what would make it
+	Paused     bool            `json:"paused"`
+	Attention  string          `json:"attention,omitempty"` // what a person has to look at
+	Source     chunk.Placement `json:"source"`
+	Target     chunk.Placement `json:"target"`
+	Serving    chunk.Placement `json:"serving"`
+	Documents  int64           `json:"documents"` // to copy
+	Bytes      int64           `json:"bytes"`
+	Import     *ImportResult   `json:"import,omitempty"`
+	Validation *ValidateResult `json:"validation,omitempty"`
+	Gate       *GateReport     `json:"gate,omitempty"`
+	Switches   []SwitchResult  `json:"switches,omitempty"`
+	Updates    []string        `json:"updates"` // what may be asked of it now
+}

@@ -1,0 +1,66 @@
+// Package flow holds the few Temporal idioms every workflow here shares.
+package flow
+
+import (
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"drover/contract"
+)
+
+// Profile is the way an activity is called: its timeouts, retries and queue.
+type Profile func() workflow.ActivityOptions
+
+// Quick is for one metadata or shard statement. It is retried for five
+// minutes: longer outages are for a person, who sees the attempt count.
+func Quick() workflow.ActivityOptions {
+	return workflow.ActivityOptions{
+		TaskQueue:           contract.ControlQueue,
+		StartToCloseTimeout: 30 * time.Second,
+		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: 500 * time.Millisecond, MaximumInterval: 20 * time.Second},
+	}
+}
+
+// Bulk is for work that heartbeats its progress and may take days. The
+// heartbeat timeout bounds how long a dead worker goes unnoticed; cancellation
+// is waited for, because nobody may clean up while the work still writes.
+func Bulk() workflow.ActivityOptions {
+	return workflow.ActivityOptions{
+		TaskQueue:           contract.BulkQueue,
+		StartToCloseTimeout: 30 * 24 * time.Hour,
+		HeartbeatTimeout:    5 * time.Second,
+		WaitForCancellation: true,
+		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: 500 * time.Millisecond, BackoffCoefficient: 1.5, MaximumInterval: 15 * time.Second},
+	}
+}
+
+// Fence is for the blackout window. Server timers are too coarse for it, so the
+// server makes one attempt and the activity itself does the short retries.
+func Fence() workflow.ActivityOptions {
+	return workflow.ActivityOptions{
+		TaskQueue:              contract.FenceQueue,
+		ScheduleToStartTimeout: 2 * time.Second,
+		StartToCloseTimeout:    15 * time.Second,
+		RetryPolicy:            &temporal.RetryPolicy{MaximumAttempts: 1},
+	}
+}
+
+// Settle is for asking, after the window, what became of it. It goes on until
+// there is an answer: nothing may be undone without one.
+func Settle() workflow.ActivityOptions {
+	return workflow.ActivityOptions{
+		TaskQueue:           contract.ControlQueue,
+		StartToCloseTimeout: 20 * time.Second,
+		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: 100 * time.Millisecond, MaximumInterval: 5 * time.Second},
+	}
+}
+
+// Named gives o the id by which operators address the activity, and the
+// sentence that the UI shows.
+func Named(o workflow.ActivityOptions, id, summary string) workflow.ActivityOptions {
+	o.ActivityID = id
+	o.Summary = summary
+	return o
+}

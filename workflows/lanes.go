@@ -1,0 +1,69 @@
+package workflows
+
+import (
+	"fmt"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"drover/contract"
+	"drover/internal/flow"
+)
+
+// laneClosed is the code of lanes that a switch has ended, as it should.
+const laneClosed = "lane.closed"
+
+// lanes is the running replication of one direction. A nil *lanes runs nothing.
+type lanes struct {
+	input  contract.DirectionInput
+	cancel workflow.CancelFunc
+	ended  bool
+	err    error
+}
+
+// running reports whether changes are being applied.
+func (l *lanes) running() bool { return l != nil && !l.ended }
+
+// failure is why the lanes ended, nil while they run and when they were told to end.
+func (l *lanes) failure() error {
+	if l == nil || !l.ended || temporal.IsCanceledError(l.err) || flow.Code(l.err) == laneClosed {
+		return nil
+	}
+	return l.err
+}
+
+// stop cancels the lanes and waits until the last one has stopped.
+func (l *lanes) stop(ctx workflow.Context) {
+	if !l.running() {
+		return
+	}
+	l.cancel()
+	_ = workflow.Await(ctx, func() bool { return l.ended }) // a cancelled context only stops the waiting
+}
+
+func (m *migration) lanesInput() contract.DirectionInput {
+	return contract.DirectionInput{Ref: m.plan.Ref, Direction: m.direction, From: m.serving, To: m.spare}
+}
+
+// startLanes makes sure that changes flow from the serving placement to the
+// spare one. Lanes outlive the step that starts them.
+func (m *migration) startLanes(ctx workflow.Context) {
+	in := m.lanesInput()
+	if m.lanes.running() && m.lanes.input == in {
+		return
+	}
+	m.lanes.stop(ctx)
+	root, cancel := workflow.NewDisconnectedContext(ctx)
+	l := &lanes{input: in, cancel: cancel}
+	m.lanes = l
+	o := flow.Named(flow.Bulk(), fmt.Sprintf("replicate-d%d-%d", in.Direction, workflow.GetInfo(ctx).GetCurrentHistoryLength()),
+		fmt.Sprintf("apply changes of %s to %s", in.From.Shard, in.To.Shard))
+	future := flow.Start(root, o, contract.ReplicateChanges, in)
+	workflow.GoNamed(root, "lanes", func(ctx workflow.Context) { // the main line must learn at once when they end
+		l.err = future.Get(ctx, nil)
+		l.ended = true
+		if l.failure() != nil && m.lanes == l && m.cancelStep != nil && !m.inWindow {
+			m.cancelStep()
+		}
+	})
+}

@@ -1,0 +1,262 @@
+// Package workflows decides the order of a migration; activities do the work.
+package workflows
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"drover/chunk"
+	"drover/contract"
+	"drover/internal/flow"
+)
+
+// defaultBurnIn is how long an old placement is kept current when nobody says.
+const defaultBurnIn = time.Hour
+
+// MigrateChunk moves one chunk to another shard while it is in use, and leaves
+// exactly one placement serving it.
+func MigrateChunk(ctx workflow.Context, in contract.MigrateInput) (contract.MigrateResult, error) {
+	m, err := newMigration(ctx, in) // handlers first, nothing blocks here
+	if err != nil {
+		return contract.MigrateResult{}, err
+	}
+	for _, s := range []step{
+		{chunk.Registered, "register", m.register},
+		{chunk.Importing, "import", m.importChunk},
+		{chunk.Replicating, "replicate until in sync", m.replicate},
+		{chunk.Validating, "validate", m.validate},
+		{chunk.Switching, "switch", m.switchOver},
+		{chunk.BurnIn, "burn-in", m.burnIn},
+		{chunk.Completing, "drop the old placement", m.complete},
+	} {
+		if err := m.do(ctx, s); err != nil {
+			return m.abandon(ctx, err)
+		}
+	}
+	return m.finish(ctx, chunk.Done), nil
+}
+
+// step is one phase of a move. Its run may be repeated.
+type step struct {
+	phase chunk.Phase
+	name  string
+	run   func(workflow.Context) error
+}
+
+// migration is the state of one run; everything in it can be rebuilt by replay.
+type migration struct {
+	in     contract.MigrateInput
+	plan   contract.Plan
+	status contract.Status
+	log    log.Logger
+
+	serving, spare chunk.Placement // lanes carry changes from serving to spare
+	direction      chunk.AttemptID // of those lanes
+	lanes          *lanes
+
+	cancelStep    workflow.CancelFunc // ends the running step early
+	paused        bool
+	inWindow      bool // between prepare and its outcome: nothing may interrupt
+	abortReason   string
+	approved      bool
+	rollbackAsked bool
+	completeAsked bool
+	resumed       bool // an operator said: try again
+}
+
+// errAborted ends a move on an operator's word.
+var errAborted = temporal.NewNonRetryableApplicationError("aborted by an operator", "migration.aborted", nil)
+
+func newMigration(ctx workflow.Context, in contract.MigrateInput) (*migration, error) {
+	m := &migration{in: in, log: log.With(workflow.GetLogger(ctx), "chunk_id", string(in.Chunk))}
+	m.status.Chunk = in.Chunk
+	m.status.StepSince = workflow.Now(ctx)
+	if err := m.handlers(ctx); err != nil {
+		return nil, err
+	}
+	return m, checkInput(&m.in)
+}
+
+// checkInput names the field that is wrong and fills in the defaults.
+func checkInput(in *contract.MigrateInput) error {
+	invalid := func(format string, args ...any) error {
+		return temporal.NewNonRetryableApplicationError(fmt.Sprintf(format, args...), "migration.bad_input", nil)
+	}
+	if in.Chunk == "" {
+		return invalid(`chunk is empty; want an id as "flights/0003", see drover chunk list`)
+	}
+	if in.To == "" {
+		return invalid(`to is empty; want the name of the target shard, see drover shard list`)
+	}
+	for _, f := range []struct {
+		name  string
+		value *string
+	}{{"approval", &in.Approval}, {"complete", &in.Complete}} {
+		if *f.value == "" {
+			*f.value = contract.Automatic
+		}
+		if *f.value != contract.Automatic && *f.value != contract.Manual {
+			return invalid("%s is %q; want %q or %q", f.name, *f.value, contract.Automatic, contract.Manual)
+		}
+	}
+	if in.BurnIn < 0 {
+		return invalid("burnIn is %s; want a positive duration", time.Duration(in.BurnIn))
+	}
+	if in.BurnIn == 0 {
+		in.BurnIn = contract.Duration(defaultBurnIn)
+	}
+	return nil
+}
+
+// do runs s until it is done. A failure that no retry mends waits for an
+// operator's resume or abort; a pause runs the step again afterwards.
+func (m *migration) do(ctx workflow.Context, s step) error {
+	for {
+		if err := m.waitWhilePaused(ctx); err != nil {
+			return err
+		}
+		m.enter(ctx, s)
+		stepCtx, cancel := workflow.WithCancel(ctx)
+		m.cancelStep = cancel
+		err := m.recordPhase(stepCtx, s.phase)
+		if err == nil {
+			err = s.run(stepCtx)
+		}
+		cancel()
+		m.cancelStep = nil
+		switch {
+		case m.abortReason != "":
+			return errAborted
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case m.paused:
+			continue
+		case err == nil:
+			return nil
+		case s.phase == chunk.Registered: // nothing has been made that a person would want to keep
+			return err
+		}
+		if err := m.waitForOperator(ctx, s, err); err != nil {
+			return err
+		}
+	}
+}
+
+// enter shows the step to people.
+func (m *migration) enter(ctx workflow.Context, s step) {
+	m.status.Phase, m.status.Step, m.status.StepSince = s.phase, s.name, workflow.Now(ctx)
+	m.status.WaitingFor = ""
+	m.show(ctx)
+	err := workflow.UpsertTypedSearchAttributes(ctx,
+		contract.MigrationStepAttribute.ValueSet(string(s.phase)),
+		contract.StepStartedAtAttribute.ValueSet(m.status.StepSince))
+	if err != nil {
+		m.log.Error("Search attributes are not set", "error", err)
+	}
+}
+
+// recordPhase writes the phase where the truth is kept. Registering does so by
+// itself.
+func (m *migration) recordPhase(ctx workflow.Context, p chunk.Phase) error {
+	if p == chunk.Registered {
+		return nil
+	}
+	_, err := flow.Call(ctx, flow.Quick(), contract.RecordPhase,
+		contract.PhaseInput{Ref: m.plan.Ref, Phase: p, Attention: m.status.Attention})
+	return err
+}
+
+func (m *migration) waitWhilePaused(ctx workflow.Context) error {
+	if !m.paused {
+		return nil
+	}
+	m.lanes.stop(ctx)
+	m.status.WaitingFor = "paused by an operator; resume goes on"
+	m.show(ctx)
+	err := workflow.Await(ctx, func() bool { return !m.paused || m.abortReason != "" })
+	m.status.WaitingFor = ""
+	if m.abortReason != "" {
+		return errAborted
+	}
+	return err
+}
+
+// waitForOperator holds a move that failed in a way that no retry mends.
+func (m *migration) waitForOperator(ctx workflow.Context, s step, cause error) error {
+	if laneErr := m.lanes.failure(); laneErr != nil && temporal.IsCanceledError(cause) {
+		cause = laneErr
+	}
+	m.status.Attention = fmt.Sprintf("%s failed: %s", s.name, flow.Cause(cause))
+	if hint := flow.Hint(cause); hint != "" {
+		m.status.Attention += ". " + hint
+	}
+	m.status.WaitingFor = "an operator: resume tries again, abort gives up"
+	m.resumed = false
+	m.attend(ctx, true)
+	err := workflow.Await(ctx, func() bool { return m.resumed || m.abortReason != "" })
+	m.status.Attention, m.status.WaitingFor = "", ""
+	m.attend(ctx, false)
+	if m.abortReason != "" {
+		return errAborted
+	}
+	return err
+}
+
+// attend raises or lowers the flag that operators filter by.
+func (m *migration) attend(ctx workflow.Context, needed bool) {
+	m.show(ctx)
+	if err := workflow.UpsertTypedSearchAttributes(ctx, contract.NeedsAttentionAttribute.ValueSet(needed)); err != nil {
+		m.log.Error("Search attributes are not set", "error", err)
+	}
+	if m.plan.Migration == 0 {
+		return
+	}
+	_, err := flow.Call(ctx, flow.Quick(), contract.RecordPhase,
+		contract.PhaseInput{Ref: m.plan.Ref, Phase: m.status.Phase, Attention: m.status.Attention})
+	if err != nil {
+		m.log.Error("Attention is not recorded", "error", err)
+	}
+}
+
+// abandon leaves the serving placement alone, removes what the move made, and
+// fails with the cause, whose type must survive.
+func (m *migration) abandon(ctx workflow.Context, cause error) (contract.MigrateResult, error) {
+	ctx, cancel := workflow.NewDisconnectedContext(ctx)
+	defer cancel()
+	m.lanes.stop(ctx)
+	if m.plan.Migration == 0 {
+		return contract.MigrateResult{}, cause
+	}
+	if m.serving.ID == m.plan.Target.ID { // published: what was made is what serves
+		return m.finish(ctx, m.status.Phase), cause
+	}
+	m.enter(ctx, step{phase: chunk.Aborting, name: "remove the unfinished target"})
+	err := m.recordPhase(ctx, chunk.Aborting)
+	if err == nil {
+		_, err = flow.Call(ctx, flow.Quick(), contract.DropTarget,
+			contract.DropInput{Ref: m.plan.Ref, Placement: m.plan.Target, Direction: m.direction})
+	}
+	if err != nil {
+		m.log.Error("The unfinished target is not removed", "error", err)
+		return m.finish(ctx, chunk.Aborting), errors.Join(cause, err)
+	}
+	return m.finish(ctx, chunk.Aborted), cause
+}
+
+// finish records the last phase and makes the result.
+func (m *migration) finish(ctx workflow.Context, p chunk.Phase) contract.MigrateResult {
+	m.enter(ctx, step{phase: p, name: string(p)})
+	if err := m.recordPhase(ctx, p); err != nil {
+		m.log.Error("Last phase is not recorded", "error", err)
+	}
+	r := contract.MigrateResult{Ref: m.plan.Ref, Phase: p, Serving: m.serving, Switches: m.status.Switches}
+	if m.status.Import != nil {
+		r.Documents, r.Bytes = m.status.Import.Documents, m.status.Import.Bytes
+	}
+	return r
+}

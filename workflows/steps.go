@@ -1,0 +1,67 @@
+package workflows
+
+import (
+	"go.temporal.io/sdk/workflow"
+
+	"drover/contract"
+	"drover/internal/flow"
+)
+
+// register makes the rows, then the target's databases and indexes.
+func (m *migration) register(ctx workflow.Context) error {
+	in := contract.RegisterInput{MigrateInput: m.in, WorkflowID: workflow.GetInfo(ctx).WorkflowExecution.ID}
+	o := flow.Named(flow.Quick(), "register", "record the move and prepare "+m.in.To)
+	plan, err := flow.Call(ctx, o, contract.RegisterMigration, in)
+	if err != nil {
+		return err
+	}
+	m.plan = plan
+	m.serving, m.spare = plan.Source, plan.Target
+	m.status.Ref, m.status.Source, m.status.Target, m.status.Serving = plan.Ref, plan.Source, plan.Target, plan.Source
+	m.status.Documents, m.status.Bytes = plan.Documents, plan.Bytes
+	return workflow.UpsertTypedSearchAttributes(ctx,
+		contract.ChunkIDAttribute.ValueSet(string(m.in.Chunk)),
+		contract.SourceShardAttribute.ValueSet(plan.Source.Shard),
+		contract.TargetShardAttribute.ValueSet(plan.Target.Shard),
+		contract.NeedsAttentionAttribute.ValueSet(false))
+}
+
+// importChunk copies every slice through S3 onto the target.
+func (m *migration) importChunk(ctx workflow.Context) error {
+	o := flow.Named(flow.Bulk(), "import", "copy "+string(m.in.Chunk)+" to "+m.plan.Target.Shard)
+	res, err := flow.Call(ctx, o, contract.ImportChunk, m.plan.Ref)
+	if err != nil {
+		return err
+	}
+	m.status.Import = &res
+	return nil
+}
+
+// replicate starts the lanes and waits until the target is in sync.
+func (m *migration) replicate(ctx workflow.Context) error {
+	m.startLanes(ctx)
+	o := flow.Named(flow.Bulk(), "in-sync", "wait until "+m.plan.Target.Shard+" is in sync")
+	_, err := flow.Call(ctx, o, contract.ReplicateUntilInSync, m.lanesInput())
+	return err
+}
+
+// validate compares both sides; the lanes go on meanwhile.
+func (m *migration) validate(ctx workflow.Context) error {
+	m.startLanes(ctx)
+	o := flow.Named(flow.Bulk(), "validate", "compare both placements")
+	res, err := flow.Call(ctx, o, contract.ValidateChunk, m.lanesInput())
+	if err != nil {
+		return err
+	}
+	m.status.Validation = &res
+	return nil
+}
+
+// complete drops the placement that does not serve. There is no way back.
+func (m *migration) complete(ctx workflow.Context) error {
+	m.lanes.stop(ctx)
+	o := flow.Named(flow.Quick(), "drop", "drop the old placement on "+m.spare.Shard)
+	_, err := flow.Call(ctx, o, contract.DropSource,
+		contract.DropInput{Ref: m.plan.Ref, Placement: m.spare, Direction: m.direction})
+	return err
+}

@@ -1,0 +1,192 @@
+package workflows
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"drover/contract"
+	"drover/internal/flow"
+)
+
+// maxAttempts is how often a switch is tried before a person is asked.
+const maxAttempts = 10
+
+// switchOver brings the traffic to the target.
+func (m *migration) switchOver(ctx workflow.Context) error {
+	if m.serving.ID == m.plan.Target.ID {
+		return nil // the step runs again after a pause or a failure behind the publish
+	}
+	return m.flip(ctx, m.in.Approval == contract.Manual)
+}
+
+// flip tries until the spare placement serves: gate, fence, publish, open.
+func (m *migration) flip(ctx workflow.Context, manual bool) error {
+	for n := 1; n <= maxAttempts; n++ {
+		m.startLanes(ctx)
+		if manual {
+			if err := m.waitForApproval(ctx); err != nil {
+				return err
+			}
+		}
+		if err := m.waitForGate(ctx); err != nil {
+			return err
+		}
+		published, err := m.attempt(ctx)
+		if err != nil || published {
+			return err
+		}
+		m.status.WaitingFor = fmt.Sprintf("attempt %d of %d went back, the next one follows", n, maxAttempts)
+		m.show(ctx)
+		if err := workflow.Sleep(ctx, time.Duration(n)*time.Second); err != nil {
+			return err
+		}
+	}
+	last := m.status.Switches[len(m.status.Switches)-1]
+	return temporal.NewNonRetryableApplicationError(
+		fmt.Sprintf("%d attempts went back, the last because: %s", maxAttempts, last.Reason), "switch.attempts_exhausted", nil)
+}
+
+func (m *migration) waitForApproval(ctx workflow.Context) error {
+	m.status.WaitingFor = "an operator's approve"
+	m.show(ctx)
+	err := workflow.Await(ctx, func() bool { return m.approved })
+	m.status.WaitingFor = ""
+	return err
+}
+
+// waitForGate asks the gate until it says go. A refusal costs nothing.
+func (m *migration) waitForGate(ctx workflow.Context) error {
+	for {
+		m.startLanes(ctx)
+		o := flow.Quick()
+		o.Summary = "gate"
+		report, err := flow.Call(ctx, o, contract.CheckGate, m.lanesInput())
+		if err != nil {
+			return err
+		}
+		m.status.Gate = &report
+		if report.Go {
+			m.status.WaitingFor = ""
+			return nil
+		}
+		m.status.WaitingFor = "the gate: " + refusals(report)
+		m.show(ctx)
+		if err := workflow.Sleep(ctx, time.Second); err != nil {
+			return err
+		}
+	}
+}
+
+// refusals says which checks do not pass and what would make them.
+func refusals(r contract.GateReport) string {
+	var parts []string
+	for _, c := range r.Checks {
+		if !c.OK {
+			parts = append(parts, fmt.Sprintf("(%d) %s is %s, limit %s: %s", c.Number, c.Name, c.Value, c.Limit, c.Hint))
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+// attempt is one try. Once prepared it cannot be interrupted, and it does not
+// end before it is known what became of it.
+func (m *migration) attempt(ctx workflow.Context) (published bool, err error) {
+	ref, err := flow.Call(ctx, named(flow.Quick(), "prepare the switch"), contract.PrepareSwitch, m.lanesInput())
+	if err != nil {
+		return false, err
+	}
+	ctx, cancel := workflow.NewDisconnectedContext(ctx)
+	defer cancel()
+	m.inWindow = true
+	defer func() { m.inWindow = false }()
+
+	fenced, err := flow.Call(ctx, named(flow.Fence(), "fence, drain, catch up, close"), contract.FenceSource, ref)
+	res := contract.SwitchResult{Attempt: ref.Attempt}
+	if err == nil {
+		res, err = flow.Call(ctx, named(flow.Fence(), "publish and open"), contract.PublishRoute, ref)
+	}
+	if err != nil { // an error is not a "no": ask, and bring back what cannot go forward
+		in := contract.SettleInput{AttemptRef: ref, Reason: flow.Cause(err)}
+		res, err = flow.Call(ctx, named(flow.Settle(), "settle the attempt"), contract.SettleAttempt, in)
+		if err != nil {
+			return false, err
+		}
+	}
+	res.Timeline = append(fenced.Timeline, res.Timeline...)
+	m.status.Switches = append(m.status.Switches, res)
+	m.approved = false
+	if !res.Published {
+		return false, nil
+	}
+	m.swap(ref)
+	m.startLanes(ctx)
+	m.show(ctx)
+	_, err = flow.Call(ctx, named(flow.Quick(), "conclude the switch"), contract.ConcludeSwitch, ref)
+	return true, err
+}
+
+// swap makes the published placement the serving one; the lanes turn round.
+func (m *migration) swap(ref contract.AttemptRef) {
+	m.serving, m.spare = m.spare, m.serving
+	m.direction = ref.Attempt
+	m.status.Serving = m.serving
+}
+
+func named(o workflow.ActivityOptions, summary string) workflow.ActivityOptions {
+	o.Summary = summary
+	return o
+}
+
+// burnIn keeps the old placement current until the time is over or an operator
+// says so, and rolls back and forth on request.
+func (m *migration) burnIn(ctx workflow.Context) error {
+	for {
+		m.startLanes(ctx)
+		done, err := m.waitInBurnIn(ctx)
+		if err != nil {
+			return err
+		}
+		if done {
+			return nil
+		}
+		if err := m.flip(ctx, false); err != nil {
+			return err
+		}
+	}
+}
+
+// waitInBurnIn returns true when the spare placement may go, false when the
+// traffic is to be switched to it.
+func (m *migration) waitInBurnIn(ctx workflow.Context) (bool, error) {
+	rolledBack := m.serving.ID == m.plan.Source.ID
+	m.rollbackAsked, m.approved = false, false
+	var err error
+	switch {
+	case rolledBack:
+		m.status.WaitingFor = "an operator: the old placement serves again; approve switches forth, abort removes the target"
+		m.show(ctx)
+		err = workflow.Await(ctx, func() bool { return m.approved })
+	case m.in.Complete == contract.Manual:
+		m.status.WaitingFor = "an operator: complete drops the old placement, rollback goes back to it"
+		m.show(ctx)
+		err = workflow.Await(ctx, func() bool { return m.completeAsked || m.rollbackAsked })
+	default:
+		m.status.WaitingFor = "the end of burn-in at " + workflow.Now(ctx).Add(time.Duration(m.in.BurnIn)).UTC().Format(time.RFC3339) +
+			"; complete ends it now, rollback goes back"
+		m.show(ctx)
+		_, err = workflow.AwaitWithTimeout(ctx, time.Duration(m.in.BurnIn), func() bool { return m.completeAsked || m.rollbackAsked })
+	}
+	m.status.WaitingFor = ""
+	if err != nil {
+		if laneErr := m.lanes.failure(); laneErr != nil {
+			return false, errors.Join(laneErr)
+		}
+		return false, err
+	}
+	return !m.rollbackAsked && !rolledBack, nil
+}
