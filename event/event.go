@@ -30,7 +30,8 @@ func (o Op) OnDocument() bool { return o == Insert || o == Update || o == Replac
 // Event is one change of a shard. Envelope and payload never share a level: the
 // documents inside are opaque bytes, exactly as the server sent them.
 type Event struct {
-	Seq            int64             `bson:"seq"` // numbered by capture, 1, 2, 3... for each shard
+	Seq            int64             `bson:"seq"`  // numbered by capture, 1, 2, 3... for each shard
+	Prev           int64             `bson:"prev"` // seq of the record before it in its partition; 0: the log begins here
 	ClusterTime    bson.Timestamp    `bson:"ct"`
 	Wall           time.Time         `bson:"wall"` // when the server wrote it
 	Op             Op                `bson:"op"`

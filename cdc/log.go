@@ -1,0 +1,322 @@
+package cdc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/sync/errgroup"
+
+	"drover/chunk"
+	"drover/event"
+	"drover/internal/failure"
+)
+
+// ErrStop ends a read from inside its callback, without an error.
+var ErrStop = errors.New("stop reading")
+
+// Log reads captured logs. It belongs to no consumer group and never moves to
+// another offset by itself.
+type Log struct {
+	brokers []string
+	opts    []kgo.Opt
+	client  *kgo.Client
+}
+
+// NewLog connects to Kafka when it is first used.
+func NewLog(brokers []string, opts ...kgo.Opt) (*Log, error) {
+	l := &Log{brokers: brokers, opts: opts}
+	var err error
+	if l.client, err = kgo.NewClient(l.options()...); err != nil {
+		return nil, failure.New(failure.Invalid, "log.bad_settings", "connect to Kafka: %w", err)
+	}
+	return l, nil
+}
+
+// Close ends the connections. Reads under way have their own.
+func (l *Log) Close() { l.client.Close() }
+
+// options are those of every client.
+func (l *Log) options(more ...kgo.Opt) []kgo.Opt {
+	return append(append([]kgo.Opt{kgo.SeedBrokers(l.brokers...)}, l.opts...), more...)
+}
+
+// Read calls fn for each record of the partition from offset from on, in order,
+// and with a nil event each time all that was fetched has been handed out, so
+// that a batch can be closed at once; the offset is then the next one. It ends
+// with ctx's error, with fn's, or with nil when fn returns [ErrStop].
+//
+// Records may be repetitions: see [event.Counter]. An offset that the partition
+// does not hold is the failure log.offset_out_of_range.
+func (l *Log) Read(ctx context.Context, shard string, partition int32, from int64, fn func(offset int64, e *event.Event) error) error {
+	next := from
+	return ended(l.records(ctx, shard, partition, from, func(rec *kgo.Record) error {
+		if rec == nil {
+			return fn(next, nil)
+		}
+		e, err := event.Decode(rec.Value)
+		if err != nil {
+			return failure.New(failure.Mismatch, "log.bad_record", "%s/%d at offset %d: %w", rec.Topic, partition, rec.Offset, err)
+		}
+		next = rec.Offset + 1
+		return fn(rec.Offset, e)
+	}))
+}
+
+// Follow is [Log.Read] without repetitions: counter accepts each record that fn
+// is given. A record that can't be accounted for ends it with counter's error.
+func (l *Log) Follow(ctx context.Context, shard string, partition int32, from int64, counter *event.Counter,
+	fn func(offset int64, e *event.Event) error,
+) error {
+	return l.Read(ctx, shard, partition, from, accepted(counter, partition, fn))
+}
+
+// accepted passes to fn what counter accepts.
+func accepted(counter *event.Counter, partition int32, fn func(int64, *event.Event) error) func(int64, *event.Event) error {
+	return func(offset int64, e *event.Event) error {
+		if e == nil {
+			return fn(offset, nil)
+		}
+		ok, err := counter.Accept(e)
+		if err != nil {
+			return fmt.Errorf("partition %d at offset %d: %w", partition, offset, err)
+		}
+		if !ok {
+			return nil
+		}
+		return fn(offset, e)
+	}
+}
+
+// ended takes [ErrStop] for the end it is.
+func ended(err error) error {
+	if errors.Is(err, ErrStop) {
+		return nil
+	}
+	return err
+}
+
+// records calls fn for each raw record, and with nil at the end of each fetch.
+func (l *Log) records(ctx context.Context, shard string, partition int32, from int64, fn func(*kgo.Record) error) error {
+	topic := chunk.Topic(shard)
+	if from < 0 {
+		return outOfRange(topic, partition, from, errors.New("negative"))
+	}
+	client, err := kgo.NewClient(l.options(
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {partition: kgo.NoResetOffset().At(from)}}),
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
+		kgo.FetchMinBytes(1),
+		kgo.FetchMaxBytes(32<<20),
+		kgo.FetchMaxPartitionBytes(8<<20),
+		kgo.KeepRetryableFetchErrors(),
+	)...)
+	if err != nil {
+		return failure.New(failure.Invalid, "log.bad_settings", "connect to Kafka: %w", err)
+	}
+	defer client.Close()
+	next := from
+	for {
+		fetches := client.PollFetches(ctx)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		for _, f := range fetches.Errors() {
+			if err := fetchError(topic, partition, next, f.Err); err != nil {
+				return err
+			}
+		}
+		if fetches.NumRecords() == 0 {
+			continue
+		}
+		for it := fetches.RecordIter(); !it.Done(); {
+			rec := it.Next()
+			if rec.Offset < next {
+				continue
+			}
+			if err := fn(rec); err != nil {
+				return err
+			}
+			next = rec.Offset + 1
+		}
+		if err := fn(nil); err != nil {
+			return err
+		}
+	}
+}
+
+// fetchError gives a fetch's error its meaning; nil means that the client goes
+// on by itself.
+func fetchError(topic string, partition int32, at int64, err error) error {
+	var lost *kgo.ErrDataLoss
+	switch {
+	case errors.Is(err, kerr.OffsetOutOfRange), errors.As(err, &lost):
+		return outOfRange(topic, partition, at, err)
+	case errors.Is(err, kerr.UnknownTopicOrPartition), kerr.IsRetriable(err):
+		return nil
+	}
+	return fmt.Errorf("fetch %s/%d at offset %d: %w", topic, partition, at, err)
+}
+
+// outOfRange says that the log does not reach to where its reader stands.
+func outOfRange(topic string, partition int32, at int64, err error) error {
+	return failure.New(failure.Invalid, "log.offset_out_of_range", "%s/%d has no offset %d: %w", topic, partition, at, err).
+		WithHint("the captured log was cut before it was read: replay from the archive or copy the chunk again")
+}
+
+// EndOffsets gives for each partition the offset that its next record will
+// have. Taken before a marker is written, it is where [Log.FindMarker] begins.
+func (l *Log) EndOffsets(ctx context.Context, shard string) ([]int64, error) {
+	return offsets(ctx, l.client, shard, (*kadm.Client).ListEndOffsets)
+}
+
+// StartOffsets gives for each partition the first offset that Kafka still has.
+func (l *Log) StartOffsets(ctx context.Context, shard string) ([]int64, error) {
+	return offsets(ctx, l.client, shard, (*kadm.Client).ListStartOffsets)
+}
+
+// offsets lists one offset for each partition.
+func offsets(ctx context.Context, client *kgo.Client, shard string,
+	list func(*kadm.Client, context.Context, ...string) (kadm.ListedOffsets, error),
+) ([]int64, error) {
+	topic := chunk.Topic(shard)
+	listed, err := list(kadm.NewClient(client), ctx, topic)
+	if err == nil {
+		err = listed.Error()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list offsets of %s: %w", topic, err)
+	}
+	out := make([]int64, len(listed[topic]))
+	for p := range out {
+		o, ok := listed.Lookup(topic, int32(p)) //nolint:gosec // a number of partitions
+		if !ok {
+			return nil, fmt.Errorf("list offsets of %s: no partition %d", topic, p)
+		}
+		out[p] = o.Offset
+	}
+	return out, nil
+}
+
+// Seam is where a marker stands in one partition.
+type Seam struct {
+	Offset int64
+	Seq    int64
+}
+
+// FindMarker gives the first place of a marker in each partition, searching
+// forward from the given offsets, and waits until it is everywhere. Without
+// offsets it first looks back, from recent to old.
+func (l *Log) FindMarker(ctx context.Context, shard, key string, from []int64) ([]Seam, error) {
+	end, err := l.EndOffsets(ctx, shard)
+	if err != nil {
+		return nil, err
+	}
+	seams := make([]Seam, len(end))
+	group, ctx := errgroup.WithContext(ctx)
+	for p := range end {
+		group.Go(func() error {
+			var err error
+			if from != nil {
+				seams[p], err = l.forward(ctx, shard, int32(p), from[p], key) //nolint:gosec // a number of partitions
+			} else {
+				seams[p], err = l.backward(ctx, shard, int32(p), end[p], key) //nolint:gosec // a number of partitions
+			}
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, fmt.Errorf("find marker %s of %s: %w", key, shard, err)
+	}
+	return seams, nil
+}
+
+// forward reads until the marker comes.
+func (l *Log) forward(ctx context.Context, shard string, partition int32, from int64, key string) (Seam, error) {
+	var found Seam
+	err := l.Read(ctx, shard, partition, from, func(offset int64, e *event.Event) error {
+		if !marks(e, key) {
+			return nil
+		}
+		found = Seam{Offset: offset, Seq: e.Seq}
+		return ErrStop
+	})
+	return found, err
+}
+
+// backward looks through stretches of growing length before end, then waits for
+// what comes after it.
+func (l *Log) backward(ctx context.Context, shard string, partition int32, end int64, key string) (Seam, error) {
+	starts, err := l.StartOffsets(ctx, shard)
+	if err != nil {
+		return Seam{}, err
+	}
+	first := starts[partition]
+	for to, length := end, int64(1024); to > first; length *= 4 {
+		from := max(first, to-length)
+		var found Seam
+		err := l.stretch(ctx, shard, partition, from, to, func(offset int64, e *event.Event) {
+			if found.Seq == 0 && marks(e, key) {
+				found = Seam{Offset: offset, Seq: e.Seq}
+			}
+		})
+		if err != nil || found.Seq != 0 {
+			return found, err
+		}
+		to = from
+	}
+	return l.forward(ctx, shard, partition, end, key)
+}
+
+// marks reports whether e is the marker.
+func marks(e *event.Event, key string) bool {
+	return e != nil && e.Marker != nil && e.Marker.Key() == key
+}
+
+// stretch reads the records in [from, to).
+func (l *Log) stretch(ctx context.Context, shard string, partition int32, from, to int64, fn func(int64, *event.Event)) error {
+	if from >= to {
+		return nil
+	}
+	return l.Read(ctx, shard, partition, from, func(offset int64, e *event.Event) error {
+		if e == nil {
+			if offset >= to {
+				return ErrStop
+			}
+			return nil
+		}
+		if offset < to {
+			fn(offset, e)
+		}
+		if offset >= to-1 {
+			return ErrStop
+		}
+		return nil
+	})
+}
+
+// lastSeq gives the highest number that the end of shard's topic shows, 0 for
+// an empty one: a log that begins anew goes on above it.
+func lastSeq(ctx context.Context, client *kgo.Client, opts []kgo.Opt, brokers []string, shard string) (int64, error) {
+	l := &Log{brokers: brokers, opts: opts, client: client}
+	end, err := l.EndOffsets(ctx, shard)
+	if err != nil {
+		return 0, err
+	}
+	starts, err := l.StartOffsets(ctx, shard)
+	if err != nil {
+		return 0, err
+	}
+	var seq int64
+	for p := range end {
+		err := l.stretch(ctx, shard, int32(p), max(starts[p], end[p]-1), end[p], func(_ int64, e *event.Event) { //nolint:gosec // a number of partitions
+			seq = max(seq, e.Seq)
+		})
+		if err != nil {
+			return 0, fmt.Errorf("read the end of %s: %w", chunk.Topic(shard), err)
+		}
+	}
+	return seq, nil
+}
