@@ -1,0 +1,199 @@
+// Package workload is a live application with a memory: it writes and reads
+// through the proxies with the official driver, keeps its own model of every
+// acknowledged operation, and in the end compares every document with it.
+package workload
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+)
+
+// Collection is the collection that the application lives in. Its shard key is
+// origin; {origin, ref} is unique.
+const Collection = "bookings"
+
+// Config describes the application.
+type Config struct {
+	URI        string   // of the proxies, a seed list
+	Database   string   // logical database
+	Clients    int      // goroutines; each owns its documents
+	Rate       int      // operations per second of all clients together, open loop
+	Origins    []string // shard-key values to use
+	HotOrigins []string // those in the chunk that moves
+	HotShare   float64  // share of the operations that goes there
+	Documents  int      // documents that each client starts with
+	Guarded    bool     // $inc carries its operation id in the filter: for dev shards that forget retried writes at a restart
+	Seed       uint64
+}
+
+// Workload is the running application.
+type Workload struct {
+	cfg     Config
+	client  *mongo.Client
+	coll    *mongo.Collection
+	clients []*owner
+
+	began    time.Time
+	stop     atomic.Bool
+	finished sync.WaitGroup
+
+	acked    atomic.Int64
+	errors   atomic.Int64
+	stale    atomic.Int64
+	firstErr atomic.Pointer[string]
+	gaps     gapRecorder
+}
+
+// Connect opens the driver as an application would: retryable writes and reads,
+// majority.
+func Connect(uri string) (*mongo.Client, error) {
+	o := options.Client().ApplyURI(uri).SetAppName("drover-workload").
+		SetWriteConcern(writeconcern.Majority()).SetReadConcern(readconcern.Majority()).
+		SetMaxPoolSize(128).SetServerSelectionTimeout(15 * time.Second)
+	c, err := mongo.Connect(o)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the proxies: %w", err)
+	}
+	return c, nil
+}
+
+// Start inserts the first documents and lets the application run.
+func Start(ctx context.Context, cfg Config) (*Workload, error) {
+	c, err := Connect(cfg.URI)
+	if err != nil {
+		return nil, err
+	}
+	w := &Workload{cfg: cfg, client: c, coll: c.Database(cfg.Database).Collection(Collection)}
+	for i := range cfg.Clients {
+		w.clients = append(w.clients, newOwner(w, i, rand.New(rand.NewPCG(cfg.Seed, uint64(i))))) //nolint:gosec // a workload, not a secret
+	}
+	var wg sync.WaitGroup
+	errs := make(chan error, cfg.Clients)
+	for _, o := range w.clients {
+		wg.Go(func() { errs <- o.populate(ctx) })
+	}
+	wg.Wait()
+	close(errs)
+	for err := range errs {
+		if err != nil {
+			return nil, fmt.Errorf("insert the first documents: %w", err)
+		}
+	}
+	w.began = time.Now()
+	for i, o := range w.clients {
+		w.finished.Go(func() { w.drive(ctx, i, o) })
+	}
+	return w, nil
+}
+
+// drive runs one client's share of the schedule. A client that is late does its
+// next operations at once: held requests do not lower the rate.
+func (w *Workload) drive(ctx context.Context, i int, o *owner) {
+	every := time.Duration(float64(time.Second) * float64(w.cfg.Clients) / float64(w.cfg.Rate))
+	next := w.began.Add(every * time.Duration(i) / time.Duration(w.cfg.Clients))
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for !w.stop.Load() && ctx.Err() == nil {
+		if wait := time.Until(next); wait > 0 {
+			timer.Reset(wait)
+			select {
+			case <-ctx.Done():
+				return
+			case <-timer.C:
+			}
+		}
+		next = next.Add(every)
+		o.operate(ctx)
+	}
+}
+
+// Stop ends the application and waits for its last operations.
+func (w *Workload) Stop() {
+	w.stop.Store(true)
+	w.finished.Wait()
+}
+
+// Close disconnects.
+func (w *Workload) Close(ctx context.Context) error { return w.client.Disconnect(ctx) }
+
+// Acknowledged counts the operations that succeeded.
+func (w *Workload) Acknowledged() int64 { return w.acked.Load() }
+
+// Rate is the acknowledged operations per second since the start.
+func (w *Workload) Rate() float64 { return float64(w.acked.Load()) / time.Since(w.began).Seconds() }
+
+// Errors counts what the application saw after all of the driver's retries.
+func (w *Workload) Errors() (n int64, first string) {
+	if p := w.firstErr.Load(); p != nil {
+		first = *p
+	}
+	return w.errors.Load(), first
+}
+
+// fail counts an error that reached the application.
+func (w *Workload) fail(op string, err error) {
+	text := op + ": " + err.Error()
+	w.firstErr.CompareAndSwap(nil, &text)
+	w.errors.Add(1)
+}
+
+// Pause is the longest gap between acknowledged operations on the moving chunk.
+type Pause struct {
+	Writes time.Duration `json:"-"`
+	Reads  time.Duration `json:"-"`
+	Acked  int           `json:"acknowledged"` // operations on the chunk in the span
+}
+
+// Pauses finds the longest gaps around a span, all clients together.
+func (w *Workload) Pauses(from, to time.Time) Pause { return w.gaps.longest(from, to) }
+
+// gapRecorder remembers when operations on the moving chunk were acknowledged.
+type gapRecorder struct {
+	mu     sync.Mutex
+	writes []time.Time
+	reads  []time.Time
+}
+
+func (g *gapRecorder) note(write bool, at time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if write {
+		g.writes = append(g.writes, at)
+	} else {
+		g.reads = append(g.reads, at)
+	}
+}
+
+func (g *gapRecorder) longest(from, to time.Time) Pause {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	w, nw := longestGap(g.writes, from, to)
+	r, nr := longestGap(g.reads, from, to)
+	return Pause{Writes: w, Reads: r, Acked: nw + nr}
+}
+
+// longestGap looks at the acknowledgements between from and to; the ends count
+// as acknowledgements, so that silence is never a short pause.
+func longestGap(at []time.Time, from, to time.Time) (longest time.Duration, n int) {
+	last := from
+	for _, t := range at {
+		if t.Before(from) || t.After(to) {
+			continue
+		}
+		n++
+		longest = max(longest, t.Sub(last)) // appended under a lock: in order but for scheduling
+		if t.After(last) {
+			last = t
+		}
+	}
+	return max(longest, to.Sub(last)), n
+}

@@ -1,0 +1,294 @@
+// Package config holds what a process of Drover can be told, and where each
+// value comes from: flag, DROVER_* variable, file, the running dev stack,
+// default, in this order.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"gopkg.in/yaml.v3"
+)
+
+// Config is every setting of every role. A field's usage text is the one source
+// of --help and docs/configuration.md.
+type Config struct {
+	PostgresDSN       string
+	KafkaBrokers      []string
+	KafkaPartitions   int32
+	S3Endpoint        string
+	S3Region          string
+	S3Bucket          string
+	S3AccessKey       string
+	S3SecretKey       string
+	TemporalAddress   string
+	TemporalNamespace string
+	Secret            string
+	LogLevel          string
+
+	MetricsListen string
+	ProxyListen   string
+	ProxyName     string
+	ProxyDeaf     bool
+	SwitchWait    time.Duration
+	Queues        []string
+
+	FenceDeadline time.Duration
+	ProxyGrace    time.Duration
+	GateLag       time.Duration
+	GateLatency   time.Duration
+	SyncLag       time.Duration
+}
+
+// Role selects the settings that a command uses.
+type Role int
+
+// The roles. Each includes Common.
+const (
+	Common Role = iota // reaching metadata, Temporal and the shards
+	Worker
+	Proxy
+)
+
+// setting is one value: its flag, which is also its key in the file and, in
+// capitals with DROVER_ before it, its variable.
+type setting struct {
+	role   Role
+	name   string
+	secret bool
+	add    func(c *Config, fs *pflag.FlagSet, name string)
+}
+
+// settings is the whole list.
+var settings = []setting{
+	{Common, "postgres-dsn", true, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.StringVar(&c.PostgresDSN, n, "", "connection string of the metadata database")
+	}},
+	{Common, "kafka-brokers", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.StringSliceVar(&c.KafkaBrokers, n, nil, "host:port of Kafka brokers, separated by commas")
+	}},
+	{Common, "kafka-partitions", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.Int32Var(&c.KafkaPartitions, n, 4, "partitions of a shard's captured log; fixed once the topic exists")
+	}},
+	{Common, "s3-endpoint", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.StringVar(&c.S3Endpoint, n, "", "URL of the S3 service; empty: AWS")
+	}},
+	{Common, "s3-region", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.StringVar(&c.S3Region, n, "us-east-1", "region of the bucket")
+	}},
+	{Common, "s3-bucket", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.StringVar(&c.S3Bucket, n, "drover", "bucket of snapshots and archive")
+	}},
+	{Common, "s3-access-key", true, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.StringVar(&c.S3AccessKey, n, "", "access key of the bucket")
+	}},
+	{Common, "s3-secret-key", true, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.StringVar(&c.S3SecretKey, n, "", "secret key of the bucket")
+	}},
+	{Common, "temporal-address", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.StringVar(&c.TemporalAddress, n, "127.0.0.1:7233", "host:port of Temporal's frontend")
+	}},
+	{Common, "temporal-namespace", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.StringVar(&c.TemporalNamespace, n, "default", "Temporal namespace")
+	}},
+	{Common, "secret", true, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.StringVar(&c.Secret, n, "", "the fleet's secret, from which the passwords of Drover's users on every shard derive")
+	}},
+	{Common, "log-level", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.StringVar(&c.LogLevel, n, "info", "debug, info, warn or error")
+	}},
+	{Worker, "queues", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.StringSliceVar(&c.Queues, n, []string{"control", "bulk", "fence"}, "task queues to serve: control, bulk, fence")
+	}},
+	{Worker, "fence-deadline", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.DurationVar(&c.FenceDeadline, n, time.Second, "a fence that is not published by then goes back")
+	}},
+	{Worker, "proxy-grace", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.DurationVar(&c.ProxyGrace, n, 150*time.Millisecond, "how long a fence waits for a proxy that gives no word")
+	}},
+	{Worker, "gate-lag", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.DurationVar(&c.GateLag, n, 200*time.Millisecond, "gate (1): most that the lanes may be behind")
+	}},
+	{Worker, "gate-latency", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.DurationVar(&c.GateLatency, n, 300*time.Millisecond, "gate (2): most that capture to apply may take at p99 over a minute")
+	}},
+	{Worker, "sync-lag", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.DurationVar(&c.SyncLag, n, 2*time.Second, "lag below which a target counts as in sync and is validated")
+	}},
+	{Proxy, "listen", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.StringVar(&c.ProxyListen, n, "127.0.0.1:27017", "host:port that applications connect to")
+	}},
+	{Proxy, "name", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.StringVar(&c.ProxyName, n, "", "name of this proxy; empty: host name and listen address")
+	}},
+	{Proxy, "switch-wait", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.DurationVar(&c.SwitchWait, n, 1500*time.Millisecond, "how long a request is held across a switch before the driver is asked to retry")
+	}},
+	{Proxy, "deaf", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.BoolVar(&c.ProxyDeaf, n, false, "ignore every notification (for drills: everything must stay right)")
+	}},
+	{Worker, "metrics-listen", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.StringVar(&c.MetricsListen, n, "", "host:port of /metrics and /healthz; empty: off")
+	}},
+}
+
+// uses reports whether a command of role r knows s.
+func (s setting) uses(r Role) bool {
+	return s.role == Common || s.role == r || s.name == "metrics-listen" && r == Proxy
+}
+
+// Variable is the environment variable of a flag: DROVER_POSTGRES_DSN.
+func Variable(r Role, name string) string {
+	if r == Proxy && (name == "listen" || name == "name" || name == "deaf") {
+		name = "proxy-" + name
+	}
+	return "DROVER_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+}
+
+// Flags adds the settings of role r to fs.
+func (c *Config) Flags(fs *pflag.FlagSet, r Role) {
+	for _, s := range settings {
+		if s.uses(r) {
+			s.add(c, fs, s.name)
+		}
+	}
+}
+
+// Source gives values that no flag set: the environment, and the address book
+// of a running dev stack.
+type Source struct {
+	LookupEnv func(string) (string, bool)
+	File      string            // path of a YAML file, may be empty
+	DevStack  map[string]string // by flag name, may be nil
+}
+
+// Load fills every flag of fs that the command line did not set, and returns
+// where each value came from, by flag name. All problems come at once.
+func Load(fs *pflag.FlagSet, r Role, src Source) (map[string]string, error) {
+	file, err := readFile(src.File)
+	if err != nil {
+		return nil, err
+	}
+	from := map[string]string{}
+	var problems []error
+	for _, s := range settings {
+		if !s.uses(r) {
+			continue
+		}
+		flag := fs.Lookup(s.name)
+		variable := Variable(s.role, s.name)
+		env, inEnv := src.LookupEnv(variable)
+		inFile, hasFile := file[s.name]
+		dev, hasDev := src.DevStack[s.name]
+		switch {
+		case flag.Changed:
+			from[s.name] = "flag"
+			continue
+		case inEnv:
+			err, from[s.name] = fs.Set(s.name, env), variable
+		case hasFile:
+			err, from[s.name] = fs.Set(s.name, inFile), src.File
+		case hasDev:
+			err, from[s.name] = fs.Set(s.name, dev), "dev stack"
+		default:
+			from[s.name] = "default"
+			continue
+		}
+		if err != nil {
+			problems = append(problems, fmt.Errorf("%s from %s: %w", s.name, from[s.name], err))
+		}
+	}
+	for key := range file {
+		if fs.Lookup(key) == nil && !known(key) {
+			problems = append(problems, fmt.Errorf("%s: unknown setting %q", src.File, key))
+		}
+	}
+	return from, errors.Join(problems...)
+}
+
+func known(name string) bool {
+	for _, s := range settings {
+		if s.name == name {
+			return true
+		}
+	}
+	return false
+}
+
+func readFile(path string) (map[string]string, error) {
+	if path == "" {
+		return nil, nil
+	}
+	b, err := os.ReadFile(path) //nolint:gosec // the operator names the file
+	if err != nil {
+		return nil, fmt.Errorf("read configuration: %w", err)
+	}
+	out := map[string]string{}
+	if err := yaml.Unmarshal(b, &out); err != nil {
+		return nil, fmt.Errorf("read configuration %s: %w", path, err)
+	}
+	return out, nil
+}
+
+// Validate returns all problems at once; each names the setting and what would
+// be right.
+func (c *Config) Validate(r Role) error {
+	var problems []error
+	need := func(name, value string) {
+		if value == "" {
+			problems = append(problems, fmt.Errorf("%s is not set: give --%s or %s, or start the dev stack with drover dev up", name, name, Variable(Common, name)))
+		}
+	}
+	need("postgres-dsn", c.PostgresDSN)
+	need("secret", c.Secret)
+	if r == Worker {
+		need("kafka-brokers", strings.Join(c.KafkaBrokers, ","))
+		need("s3-access-key", c.S3AccessKey)
+		need("s3-secret-key", c.S3SecretKey)
+		for _, q := range c.Queues {
+			if q != "control" && q != "bulk" && q != "fence" {
+				problems = append(problems, fmt.Errorf("queues has %q; want control, bulk or fence", q))
+			}
+		}
+	}
+	if c.KafkaPartitions < 1 {
+		problems = append(problems, fmt.Errorf("kafka-partitions is %d; want 1 or more", c.KafkaPartitions))
+	}
+	if (r == Worker) && c.FenceDeadline <= 0 {
+		problems = append(problems, fmt.Errorf("fence-deadline is %s; want a positive duration", c.FenceDeadline))
+	}
+	return errors.Join(problems...)
+}
+
+// Doc is one line of the table in docs/configuration.md.
+type Doc struct{ Flag, Variable, Default, Usage, Used string }
+
+// Docs lists every setting in order.
+func Docs() []Doc {
+	var out []Doc
+	for _, s := range settings {
+		fs := pflag.NewFlagSet("docs", pflag.ContinueOnError)
+		s.add(new(Config), fs, s.name)
+		f := fs.Lookup(s.name)
+		used := map[Role]string{Common: "all", Worker: "worker", Proxy: "proxy"}[s.role]
+		if s.name == "metrics-listen" {
+			used = "worker, proxy"
+		}
+		out = append(out, Doc{Flag: "--" + f.Name, Variable: Variable(s.role, s.name), Default: f.DefValue, Usage: f.Usage, Used: used})
+	}
+	return out
+}
+
+// IsSecret reports whether a setting must not be shown.
+func IsSecret(name string) bool {
+	for _, s := range settings {
+		if s.name == name {
+			return s.secret
+		}
+	}
+	return false
+}

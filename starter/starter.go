@@ -1,0 +1,143 @@
+// Package starter is the client side of the workflows: start, ask, update.
+package starter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/temporal"
+
+	"drover/chunk"
+	"drover/contract"
+	"drover/internal/failure"
+)
+
+// Starter starts and steers workflows.
+type Starter struct{ client client.Client }
+
+// New uses c, which stays the caller's.
+func New(c client.Client) *Starter { return &Starter{client: c} }
+
+// Dial connects to Temporal.
+func Dial(ctx context.Context, address, namespace string, l *slog.Logger) (client.Client, error) {
+	c, err := client.DialContext(ctx, client.Options{HostPort: address, Namespace: namespace, Logger: log.NewStructuredLogger(l)})
+	if err != nil {
+		return nil, failure.New(failure.Transient, "temporal.unreachable", "connect to Temporal at %s, namespace %s: %w", address, namespace, err).
+			WithHint("drover dev status shows the dev stack; --temporal-address names another server")
+	}
+	return c, nil
+}
+
+// MigrateID is the workflow id of a chunk's move: the same chunk cannot be
+// started twice at once.
+func MigrateID(id chunk.ID) string { return "migrate/" + string(id) }
+
+// CaptureID is the workflow id of a shard's capture.
+func CaptureID(shard string) string { return "capture/" + shard }
+
+// Run names one started run.
+type Run struct {
+	WorkflowID string `json:"workflowID"`
+	RunID      string `json:"runID"`
+}
+
+// Migrate starts the move; one that runs already is refused, never joined.
+func (s *Starter) Migrate(ctx context.Context, in contract.MigrateInput) (Run, error) {
+	run, err := s.client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
+		ID:                                       MigrateID(in.Chunk),
+		TaskQueue:                                contract.ControlQueue,
+		WorkflowIDReusePolicy:                    enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
+		WorkflowExecutionErrorWhenAlreadyStarted: true,
+		StaticSummary:                            fmt.Sprintf("move %s to %s", in.Chunk, in.To),
+		StaticDetails:                            in.Reason,
+		TypedSearchAttributes: temporal.NewSearchAttributes(
+			contract.ChunkIDAttribute.ValueSet(string(in.Chunk)),
+			contract.TargetShardAttribute.ValueSet(in.To)),
+	}, contract.MigrateChunkWorkflow, in)
+	if _, running := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); running {
+		return Run{}, failure.New(failure.Invalid, "migration.running", "chunk %s is being moved already", in.Chunk).
+			WithHint("drover migrate status %s shows that move", in.Chunk)
+	}
+	if err != nil {
+		return Run{}, fmt.Errorf("start the move of %s: %w", in.Chunk, err)
+	}
+	return Run{WorkflowID: run.GetID(), RunID: run.GetRunID()}, nil
+}
+
+// EnsureCapture starts the capture of a shard unless it runs.
+func (s *Starter) EnsureCapture(ctx context.Context, shard string) error {
+	_, err := s.client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
+		ID:                    CaptureID(shard),
+		TaskQueue:             contract.ControlQueue,
+		StaticSummary:         "capture the changes of " + shard,
+		TypedSearchAttributes: temporal.NewSearchAttributes(contract.ShardNameAttribute.ValueSet(shard)),
+	}, contract.CaptureShardWorkflow, contract.CaptureInput{Shard: shard})
+	if err != nil {
+		return fmt.Errorf("start the capture of %s: %w", shard, err)
+	}
+	return nil
+}
+
+// StopCapture cancels the capture of a shard.
+func (s *Starter) StopCapture(ctx context.Context, shard string) error {
+	return s.client.CancelWorkflow(ctx, CaptureID(shard), "")
+}
+
+// Status asks a move where it is.
+func (s *Starter) Status(ctx context.Context, id chunk.ID) (contract.Status, error) {
+	var st contract.Status
+	v, err := s.client.QueryWorkflow(ctx, MigrateID(id), "", contract.StatusQuery)
+	if err != nil {
+		return st, notFound(err, id)
+	}
+	return st, v.Get(&st)
+}
+
+// Ask sends one of the operator's updates and returns the state after it.
+func (s *Starter) Ask(ctx context.Context, id chunk.ID, update string, in contract.UpdateInput) (contract.Status, error) {
+	var st contract.Status
+	h, err := s.client.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
+		WorkflowID: MigrateID(id), UpdateName: update, Args: []any{in},
+		WaitForStage: client.WorkflowUpdateStageCompleted,
+	})
+	if err != nil {
+		return st, notFound(err, id)
+	}
+	if err := h.Get(ctx, &st); err != nil {
+		if e, ok := errors.AsType[*temporal.ApplicationError](err); ok {
+			return st, failure.New(failure.Invalid, e.Type(), "%s %s: %s", update, id, e.Message())
+		}
+		return st, err
+	}
+	return st, nil
+}
+
+// Result waits for the end of a move.
+func (s *Starter) Result(ctx context.Context, id chunk.ID) (contract.MigrateResult, error) {
+	var r contract.MigrateResult
+	err := s.client.GetWorkflow(ctx, MigrateID(id), "").Get(ctx, &r)
+	return r, err
+}
+
+// Running reports whether the newest run of a move has not ended.
+func (s *Starter) Running(ctx context.Context, id chunk.ID) (bool, error) {
+	d, err := s.client.DescribeWorkflowExecution(ctx, MigrateID(id), "")
+	if err != nil {
+		return false, notFound(err, id)
+	}
+	return d.GetWorkflowExecutionInfo().GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING, nil
+}
+
+func notFound(err error, id chunk.ID) error {
+	if _, ok := errors.AsType[*serviceerror.NotFound](err); ok {
+		return failure.New(failure.Invalid, "migration.not_running", "no move of chunk %s is known to Temporal", id).
+			WithHint("drover migrate start %s --to SHARD starts one; drover chunk list shows the chunks", id)
+	}
+	return fmt.Errorf("ask the move of %s: %w", id, err)
+}
