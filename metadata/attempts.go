@@ -1,0 +1,195 @@
+package metadata
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"drover/chunk"
+	"drover/internal/failure"
+)
+
+// Attempt is one try to switch. Source serves until the publish; in a rollback
+// that is the migration's target.
+type Attempt struct {
+	ID        chunk.AttemptID
+	Migration chunk.MigrationID
+	Chunk     chunk.ID
+	Source    chunk.Placement
+	Target    chunk.Placement
+	State     chunk.AttemptState
+	Key       string
+	Deadline  time.Time     // by Postgres' clock
+	Left      time.Duration // until the deadline when it was read, by Postgres' clock; negative past it
+	Overdue   bool          // it holds traffic or leases past its deadline: the watchdog's
+	Reason    string
+	Term      int64  // of the source's primary at the fence
+	Process   string // process id of the source's primary at the fence
+	Token     chunk.Token
+	Timeline  []Moment
+	CreatedAt time.Time
+	ChangedAt time.Time
+}
+
+// Moment is one change of an attempt's state.
+type Moment struct {
+	State  chunk.AttemptState `json:"state"`
+	At     time.Time          `json:"at"`
+	Reason string             `json:"reason"`
+}
+
+// attemptColumns are what scanAttempt reads, of attempt_view.
+const attemptColumns = `v.id, v.migration, v.chunk, v.state, v.key, v.deadline, v.reason, v.source_term, v.source_process,
+	v.token, v.timeline, v.created_at, v.changed_at,
+	v.source_id, v.source_shard, v.source_database, v.source_state,
+	v.target_id, v.target_shard, v.target_database, v.target_state, v.overdue, v.left_seconds`
+
+// Statements of the fence window, see hotStatements.
+const (
+	advanceAttemptSQL = `select ` + attemptColumns + ` from advance_attempt($1, $2, $3, $4, $5, $6, $7) v`
+	settleSQL         = `select ` + attemptColumns + ` from settle_attempt($1, $2) v`
+	attemptSQL        = `select ` + attemptColumns + ` from attempt_view v where v.id = $1`
+	latestAttemptSQL  = `select ` + attemptColumns + ` from attempt_view v where v.chunk = $1 order by v.id desc limit 1`
+	openAttemptsSQL   = `select ` + attemptColumns + ` from attempt_view v where v.state not in ('done', 'aborted') order by v.id`
+	publishSQL        = `select publish_attempt($1, $2, $3, $4)`
+)
+
+// scanAttempt reads attemptColumns.
+func scanAttempt(row pgx.CollectableRow) (a Attempt, err error) {
+	var timeline []byte
+	var left float64
+	err = row.Scan(&a.ID, &a.Migration, &a.Chunk, &a.State, &a.Key, &a.Deadline, &a.Reason, &a.Term, &a.Process,
+		&a.Token, &timeline, &a.CreatedAt, &a.ChangedAt,
+		&a.Source.ID, &a.Source.Shard, &a.Source.Database, &a.Source.State,
+		&a.Target.ID, &a.Target.Shard, &a.Target.Database, &a.Target.State, &a.Overdue, &left)
+	if err != nil {
+		return a, err
+	}
+	a.Source.Chunk, a.Target.Chunk = a.Chunk, a.Chunk
+	a.Left = time.Duration(left * float64(time.Second))
+	return a, json.Unmarshal(timeline, &a.Timeline)
+}
+
+// oneAttempt runs a statement that gives one attempt.
+func (s *Store) oneAttempt(ctx context.Context, q string, args ...any) (Attempt, error) {
+	rows, err := s.pool.Query(ctx, q, args...)
+	if err != nil {
+		return Attempt{}, err
+	}
+	return pgx.CollectExactlyOneRow(rows, scanAttempt)
+}
+
+// BeginAttempt opens an attempt from the placement that serves now to the other
+// one of the migration, state preparing, to be fencing within the time given.
+// The same key asking again is given its attempt, whatever has become of it.
+//
+// Refusals: "attempt.open" (another one is not finished), "attempt.phase" (the
+// migration is neither switching nor in burn-in), "attempt.placements" (the
+// target is not a mirror), "lease.held_exclusive" (transient: a shard is being
+// repaired).
+func (s *Store) BeginAttempt(ctx context.Context, id chunk.MigrationID, key string, within time.Duration) (Attempt, error) {
+	a, err := s.oneAttempt(ctx, `select `+attemptColumns+` from begin_attempt($1, $2, $3) v`, int64(id), key, within)
+	return a, decode(err, "begin attempt of migration %d", id)
+}
+
+// AdvanceOptions is what may change together with an attempt's state. A zero
+// field leaves what is there.
+type AdvanceOptions struct {
+	Deadline time.Duration // from now, by Postgres' clock; refused for closing: the fence's stands
+	Reason   string
+	Term     int64
+	Process  string
+}
+
+// AdvanceAttempt moves an attempt from one state to another and announces it. It
+// is lost ("attempt.is_<state>") where another state is found, and refused past
+// the deadline ("attempt.deadline_passed") when it goes to fencing or closing.
+// Published is reached by [Store.Publish] alone.
+func (s *Store) AdvanceAttempt(ctx context.Context, id chunk.AttemptID, from, to chunk.AttemptState, o AdvanceOptions) (Attempt, error) {
+	if !from.CanBecome(to) {
+		return Attempt{}, failure.New(failure.Invalid, "attempt.transition", "attempt %d cannot go from %s to %s", id, from, to)
+	}
+	var within *time.Duration
+	if o.Deadline > 0 {
+		within = &o.Deadline
+	}
+	a, err := s.oneAttempt(ctx, advanceAttemptSQL, int64(id), string(from), string(to), within, plainText(o.Reason), o.Term, o.Process)
+	return a, decode(err, "set attempt %d to %s", id, to)
+}
+
+// Attempt gives one attempt, or "attempt.unknown".
+func (s *Store) Attempt(ctx context.Context, id chunk.AttemptID) (Attempt, error) {
+	a, err := s.oneAttempt(ctx, attemptSQL, int64(id))
+	if noRows(err) {
+		return a, failure.New(failure.Invalid, "attempt.unknown", "there is no attempt %d", id)
+	}
+	return a, decode(err, "read attempt %d", id)
+}
+
+// LatestAttempt gives the newest attempt of a chunk; one with id 0 when there was
+// none yet.
+func (s *Store) LatestAttempt(ctx context.Context, id chunk.ID) (Attempt, error) {
+	a, err := s.oneAttempt(ctx, latestAttemptSQL, string(id))
+	if noRows(err) {
+		return Attempt{}, nil
+	}
+	return a, decode(err, "read newest attempt of %s", id)
+}
+
+// OpenAttempts gives every attempt that is not finished, oldest first.
+func (s *Store) OpenAttempts(ctx context.Context) ([]Attempt, error) {
+	return s.listAttempts(ctx, openAttemptsSQL)
+}
+
+// Attempts gives every attempt of a migration, oldest first.
+func (s *Store) Attempts(ctx context.Context, id chunk.MigrationID) ([]Attempt, error) {
+	return s.listAttempts(ctx, `select `+attemptColumns+` from attempt_view v where v.migration = $1 order by v.id`, int64(id))
+}
+
+// listAttempts runs a statement that gives attempts.
+func (s *Store) listAttempts(ctx context.Context, q string, args ...any) ([]Attempt, error) {
+	rows, err := s.pool.Query(ctx, q, args...)
+	if err != nil {
+		return nil, decode(err, "list attempts")
+	}
+	all, err := pgx.CollectRows(rows, scanAttempt)
+	return all, decode(err, "list attempts")
+}
+
+// PublishRequest is what a publish is conditional on.
+type PublishRequest struct {
+	Attempt        chunk.AttemptID
+	Leases         []Lease // of the source's and of the target's shard
+	CatalogVersion int64   // the one that was validated
+}
+
+// Publish makes an attempt's target the placement that serves, in one transaction
+// that is the linearization point of the switch: route and token, the states of
+// both placements and of the attempt change together and are announced, or
+// nothing changes. It gives the new token; asked again after it was published, the
+// same one.
+//
+// Refusals: lost are "attempt.is_<state>", "publish.lease_lost",
+// "publish.placements", "publish.route_moved"; invalid are
+// "attempt.deadline_passed", "publish.catalog_changed", "publish.lease_missing".
+// Any other error leaves it open whether it was published: see [Store.Settle].
+func (s *Store) Publish(ctx context.Context, r PublishRequest) (chunk.Token, error) {
+	shards, epochs := make([]string, 0, len(r.Leases)), make([]int64, 0, len(r.Leases))
+	for _, l := range r.Leases {
+		shards, epochs = append(shards, l.Shard), append(epochs, l.Epoch)
+	}
+	var token chunk.Token
+	err := s.pool.QueryRow(ctx, publishSQL, int64(r.Attempt), shards, epochs, r.CatalogVersion).Scan(&token)
+	return token, decode(err, "publish attempt %d", r.Attempt)
+}
+
+// Settle ends the doubt about a publish that gave no answer. It waits for one
+// that is under way; an attempt that was not published is aborting afterwards, so
+// that a publish which is still to arrive is refused. The attempt that it gives
+// has a token exactly if it was published.
+func (s *Store) Settle(ctx context.Context, id chunk.AttemptID, reason string) (Attempt, error) {
+	a, err := s.oneAttempt(ctx, settleSQL, int64(id), plainText(reason))
+	return a, decode(err, "settle attempt %d", id)
+}

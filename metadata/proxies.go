@@ -1,0 +1,48 @@
+package metadata
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// ProxyLife is how long after its last word a proxy counts as alive. Proxies say
+// one every second.
+const ProxyLife = 3 * time.Second
+
+// Proxy is a router that has shown itself.
+type Proxy struct {
+	ID      string
+	Address string
+	SeenAt  time.Time
+}
+
+// SeeProxy records that a proxy lives, and forgets those that have been silent for
+// a day.
+func (s *Store) SeeProxy(ctx context.Context, id, address string) error {
+	const q = `with old as (delete from proxies where seen_at < clock_timestamp() - interval '1 day' and id <> $1)
+		insert into proxies (id, address) values ($1, $2)
+		on conflict (id) do update set address = excluded.address, seen_at = clock_timestamp()`
+	_, err := s.pool.Exec(ctx, q, id, address)
+	return decode(err, "register proxy %s", id)
+}
+
+// RemoveProxy forgets a proxy that has stopped: nobody waits for its word.
+func (s *Store) RemoveProxy(ctx context.Context, id string) error {
+	_, err := s.pool.Exec(ctx, `delete from proxies where id = $1`, id)
+	return decode(err, "remove proxy %s", id)
+}
+
+// LiveProxies gives the proxies seen within [ProxyLife], by id.
+func (s *Store) LiveProxies(ctx context.Context) ([]Proxy, error) {
+	const q = `select id, address, seen_at from proxies where seen_at > clock_timestamp() - $1::interval order by id`
+	rows, err := s.pool.Query(ctx, q, ProxyLife)
+	if err != nil {
+		return nil, decode(err, "list proxies")
+	}
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p Proxy, err error) {
+		return p, row.Scan(&p.ID, &p.Address, &p.SeenAt)
+	})
+	return all, decode(err, "list proxies")
+}
