@@ -66,7 +66,7 @@ func (s *Store) NewAckWaiter(ctx context.Context) (*AckWaiter, error) {
 	w := &AckWaiter{cancel: cancel, done: make(chan struct{}), words: map[ackKey]string{}, news: make(chan struct{})}
 	go func() {
 		defer close(w.done)
-		defer closeConn(conn)
+		defer closeConn(run, conn)
 		for {
 			n, err := nextNotification(run, conn)
 			if err != nil {

@@ -21,9 +21,10 @@ type Attempt struct {
 	Target    chunk.Placement
 	State     chunk.AttemptState
 	Key       string
-	Deadline  time.Time     // by Postgres' clock
-	Left      time.Duration // until the deadline when it was read, by Postgres' clock; negative past it
-	Overdue   bool          // it holds traffic or leases past its deadline: the watchdog's
+	Direction chunk.AttemptID // of the lanes that feed the target: the newest attempt of the migration that was published before
+	Deadline  time.Time       // by Postgres' clock
+	Left      time.Duration   // until the deadline when it was read, by Postgres' clock; negative past it
+	Overdue   bool            // it holds traffic or leases past its deadline: the watchdog's
 	Reason    string
 	Term      int64  // of the source's primary at the fence
 	Process   string // process id of the source's primary at the fence
@@ -41,7 +42,7 @@ type Moment struct {
 }
 
 // attemptColumns are what scanAttempt reads, of attempt_view.
-const attemptColumns = `v.id, v.migration, v.chunk, v.state, v.key, v.deadline, v.reason, v.source_term, v.source_process,
+const attemptColumns = `v.id, v.migration, v.chunk, v.state, v.key, v.direction, v.deadline, v.reason, v.source_term, v.source_process,
 	v.token, v.timeline, v.created_at, v.changed_at,
 	v.source_id, v.source_shard, v.source_database, v.source_state,
 	v.target_id, v.target_shard, v.target_database, v.target_state, v.overdue, v.left_seconds`
@@ -60,7 +61,7 @@ const (
 func scanAttempt(row pgx.CollectableRow) (a Attempt, err error) {
 	var timeline []byte
 	var left float64
-	err = row.Scan(&a.ID, &a.Migration, &a.Chunk, &a.State, &a.Key, &a.Deadline, &a.Reason, &a.Term, &a.Process,
+	err = row.Scan(&a.ID, &a.Migration, &a.Chunk, &a.State, &a.Key, &a.Direction, &a.Deadline, &a.Reason, &a.Term, &a.Process,
 		&a.Token, &timeline, &a.CreatedAt, &a.ChangedAt,
 		&a.Source.ID, &a.Source.Shard, &a.Source.Database, &a.Source.State,
 		&a.Target.ID, &a.Target.Shard, &a.Target.Database, &a.Target.State, &a.Overdue, &left)

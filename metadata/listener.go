@@ -78,7 +78,7 @@ func (s *Store) listenOnce(ctx context.Context, h Handler) error {
 	if err != nil {
 		return err
 	}
-	defer closeConn(conn)
+	defer closeConn(ctx, conn)
 	if err := h.Resync(ctx); err != nil {
 		return fmt.Errorf("resync: %w", err)
 	}
@@ -112,7 +112,7 @@ func (s *Store) listenOn(ctx context.Context, channels ...string) (*pgx.Conn, er
 	}
 	for _, c := range channels {
 		if _, err := conn.Exec(ctx, `listen `+c); err != nil {
-			closeConn(conn)
+			closeConn(ctx, conn)
 			return nil, fmt.Errorf("listen on %s: %w", c, err)
 		}
 	}
@@ -154,8 +154,8 @@ func probe(ctx context.Context, conn *pgx.Conn) error {
 }
 
 // closeConn closes a connection even when its context is over.
-func closeConn(conn *pgx.Conn) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+func closeConn(ctx context.Context, conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	_ = conn.Close(ctx)
 }

@@ -64,6 +64,7 @@ create table attempts (
   state          text not null default 'preparing' check (state in ('preparing', 'fencing', 'closing',
                    'published', 'open', 'done', 'aborting', 'aborted')),
   key            text not null,
+  direction      bigint not null default 0, -- of the lanes that feed the target
   deadline       timestamptz not null,
   reason         text not null default '',
   source_term    bigint not null default 0,
@@ -87,7 +88,7 @@ create index attempts_chunk on attempts (chunk, id);
 -- attempt_view is an attempt as Go reads it: with its placements, and judged by
 -- this server's clock.
 create view attempt_view as
-select a.id, a.migration, a.chunk, a.state, a.key, a.deadline, a.reason, a.source_term, a.source_process,
+select a.id, a.migration, a.chunk, a.state, a.key, a.direction, a.deadline, a.reason, a.source_term, a.source_process,
        coalesce(a.token, 0) as token, a.timeline, a.created_at, a.changed_at,
        s.id as source_id, s.shard as source_shard, s.database as source_database, s.state as source_state,
        t.id as target_id, t.shard as target_shard, t.database as target_database, t.state as target_state,
@@ -224,9 +225,11 @@ begin
       perform refuse('invalid', 'attempt.transition', format('an attempt cannot be born %s', new.state));
     end if;
     perform check_new_attempt(new);
+    -- The newest switch of this migration started the lanes that this one follows.
+    select coalesce(max(a.id), 0) into new.direction from attempts a where a.migration = new.migration and a.token is not null;
   else
-    if (new.id, new.migration, new.chunk, new.source, new.target, new.key)
-       is distinct from (old.id, old.migration, old.chunk, old.source, old.target, old.key) then
+    if (new.id, new.migration, new.chunk, new.source, new.target, new.key, new.direction)
+       is distinct from (old.id, old.migration, old.chunk, old.source, old.target, old.key, old.direction) then
       perform refuse('invalid', 'attempt.fixed', format('attempt %s never changes what it switches', old.id));
     end if;
     if new.state = old.state then
