@@ -1,0 +1,201 @@
+package shard
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// Difference is one point in which two databases are not defined alike.
+type Difference struct {
+	Collection string `json:"collection"`
+	Index      string `json:"index,omitempty"`
+	Field      string `json:"field,omitempty"`
+	What       string `json:"what"`
+}
+
+// String says it in one line.
+func (d Difference) String() string {
+	where := d.Collection
+	if d.Index != "" {
+		where += " index " + d.Index
+	}
+	if d.Field != "" {
+		where += " " + d.Field
+	}
+	return where + ": " + d.What
+}
+
+// ignoredInSpecs are the fields of an index specification that two servers may
+// write differently without meaning it.
+var ignoredInSpecs = []string{"v", "ns", "background"}
+
+// ignoredInOptions are the same of collection options.
+var ignoredInOptions = []string{"uuid", "autoIndexId", "flags"}
+
+// CompareCatalog compares the definitions of two databases: which collections there
+// are, their whole options, and their indexes' whole specifications. Directions of
+// keys that are equal numbers are equal; an index whose TTL is parked on one side
+// equals the one it stands for. An empty result means alike.
+func CompareCatalog(source, target []CollectionInfo) []Difference {
+	var out []Difference
+	byName := map[string]CollectionInfo{}
+	for _, t := range target {
+		byName[t.Name] = t
+	}
+	for _, s := range source {
+		t, ok := byName[s.Name]
+		if !ok {
+			out = append(out, Difference{Collection: s.Name, What: "missing on the target"})
+			continue
+		}
+		delete(byName, s.Name)
+		out = append(out, compareCollection(s, t)...)
+	}
+	for _, t := range target {
+		if _, extra := byName[t.Name]; extra {
+			out = append(out, Difference{Collection: t.Name, What: "only on the target"})
+		}
+	}
+	return out
+}
+
+// compareCollection compares one collection on both sides.
+func compareCollection(s, t CollectionInfo) []Difference {
+	var out []Difference
+	for _, f := range compareFields(s.Options, t.Options, ignoredInOptions) {
+		f.Collection = s.Name
+		out = append(out, f)
+	}
+	byName := map[string]bson.Raw{}
+	for _, x := range t.Indexes {
+		byName[indexName(x)] = x
+	}
+	for _, x := range s.Indexes {
+		name := indexName(x)
+		y, ok := byName[name]
+		if !ok {
+			out = append(out, Difference{Collection: s.Name, Index: name, What: "missing on the target"})
+			continue
+		}
+		delete(byName, name)
+		for _, f := range compareFields(x, y, ignoredInSpecs) {
+			f.Collection, f.Index = s.Name, name
+			out = append(out, f)
+		}
+	}
+	for _, x := range t.Indexes {
+		if _, extra := byName[indexName(x)]; extra {
+			out = append(out, Difference{Collection: s.Name, Index: indexName(x), What: "only on the target"})
+		}
+	}
+	for _, n := range append(slices.Clone(s.Building), t.Building...) {
+		out = append(out, Difference{Collection: s.Name, Index: n, What: "is being built"})
+	}
+	return out
+}
+
+// compareFields compares two documents field by field; the order of the top-level
+// fields does not count.
+func compareFields(a, b bson.Raw, ignored []string) []Difference {
+	var out []Difference
+	left, right := fields(a), fields(b)
+	for _, k := range sortedKeys(left, right) {
+		if slices.Contains(ignored, k) {
+			continue
+		}
+		x, inA := left[k]
+		y, inB := right[k]
+		switch {
+		case !inB:
+			out = append(out, Difference{Field: k, What: fmt.Sprintf("%s on the source, absent on the target", x)})
+		case !inA:
+			out = append(out, Difference{Field: k, What: fmt.Sprintf("absent on the source, %s on the target", y)})
+		case k == "expireAfterSeconds" && (isParked(x) || isParked(y)):
+		case k == "key" && !sameKey(x, y), k != "key" && !sameValue(x, y):
+			out = append(out, Difference{Field: k, What: fmt.Sprintf("%s on the source, %s on the target", x, y)})
+		}
+	}
+	return out
+}
+
+// fields gives the top-level fields of a document by name.
+func fields(r bson.Raw) map[string]bson.RawValue {
+	out := map[string]bson.RawValue{}
+	if len(r) == 0 {
+		return out
+	}
+	elements, err := r.Elements()
+	if err != nil {
+		return map[string]bson.RawValue{"(unreadable: " + err.Error() + ")": {Type: bson.TypeNull}}
+	}
+	for _, e := range elements {
+		out[e.Key()] = e.Value()
+	}
+	return out
+}
+
+// sortedKeys gives the names that occur in either.
+func sortedKeys(a, b map[string]bson.RawValue) []string {
+	var keys []string
+	for k := range a {
+		keys = append(keys, k)
+	}
+	for k := range b {
+		if _, both := a[k]; !both {
+			keys = append(keys, k)
+		}
+	}
+	slices.SortFunc(keys, strings.Compare)
+	return keys
+}
+
+// isParked reports whether an expiry is that of a parked TTL index.
+func isParked(v bson.RawValue) bool {
+	n, ok := v.AsInt64OK()
+	return ok && n == ParkedTTL
+}
+
+// sameKey compares key patterns: names and their order count, and directions by
+// value whatever their numeric type.
+func sameKey(a, b bson.RawValue) bool {
+	x, okA := a.DocumentOK()
+	y, okB := b.DocumentOK()
+	if !okA || !okB {
+		return sameValue(a, b)
+	}
+	left, errA := x.Elements()
+	right, errB := y.Elements()
+	if errA != nil || errB != nil {
+		return false
+	}
+	return slices.EqualFunc(left, right, func(p, q bson.RawElement) bool {
+		return p.Key() == q.Key() && sameValue(p.Value(), q.Value())
+	})
+}
+
+// sameValue compares two values: numbers by value, anything else byte by byte.
+func sameValue(a, b bson.RawValue) bool {
+	if a.IsNumber() && b.IsNumber() {
+		x, okA := number(a)
+		y, okB := number(b)
+		if okA && okB {
+			return x == y
+		}
+	}
+	return a.Type == b.Type && bytes.Equal(a.Value, b.Value)
+}
+
+// number gives a number's value where a float64 holds it exactly.
+func number(v bson.RawValue) (float64, bool) {
+	if d, ok := v.DoubleOK(); ok {
+		return d, !math.IsNaN(d)
+	}
+	n, ok := v.AsInt64OK()
+	f := float64(n)
+	return f, ok && int64(f) == n
+}

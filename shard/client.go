@@ -1,0 +1,238 @@
+package shard
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"drover/chunk"
+	"drover/internal/failure"
+)
+
+// Password gives the password of one of Drover's users on one shard.
+func Password(secret, shard, user string) string {
+	mac := hmac.New(sha256.New, []byte(secret))
+	mac.Write([]byte(shard + ":" + user))
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+// Options of a client. The zero value is what most callers want.
+type Options struct {
+	AppName          string             // seen in the server's log and in $currentOp; "drover"
+	Host             string             // connect to this member only, host:port
+	SelectionTimeout time.Duration      // until a suitable member is found; 5 s
+	ConnectTimeout   time.Duration      // of one connection, handshake included; 5 s
+	Timeout          time.Duration      // of one operation whose context has no deadline; 0 is none
+	MaxPool          uint64             // connections for each member; 100
+	MinPool          uint64             // connections that are kept open; 0
+	ReadPreference   *readpref.ReadPref // primary
+	NoRetryWrites    bool               // send no transaction numbers with single writes
+}
+
+// Connect opens a client for one of Drover's users and sees that it can talk to
+// the shard. Errors: shard.unreachable, shard.bad_credentials.
+func Connect(ctx context.Context, s chunk.Shard, user, secret string, o Options) (*mongo.Client, error) {
+	c, err := dial(s, options.Credential{AuthSource: "admin", Username: user, Password: Password(secret, s.Name, user)}, o)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.selectionTimeout()+o.connectTimeout())
+	defer cancel()
+	if err := c.Ping(ctx, o.ReadPreference); err != nil {
+		return nil, errors.Join(wrapFor(s.Name, err, "connect as %s", user), c.Disconnect(context.WithoutCancel(ctx)))
+	}
+	return c, nil
+}
+
+// dial makes a client without talking to the server.
+func dial(s chunk.Shard, cred options.Credential, o Options) (*mongo.Client, error) {
+	co := options.Client().ApplyURI(s.URI)
+	if err := co.Validate(); err != nil {
+		return nil, failure.New(failure.Invalid, "shard.bad_uri", "address of shard %s: %w", s.Name, err).
+			WithHint("an address has the form mongodb://host:port,host:port/?replicaSet=name")
+	}
+	if cred.Username != "" {
+		co.SetAuth(cred)
+	} else {
+		co.Auth = nil
+	}
+	if o.Host != "" {
+		co.SetHosts([]string{o.Host}).SetDirect(true)
+		co.ReplicaSet, co.SRVMaxHosts = nil, nil
+	}
+	name := o.AppName
+	if name == "" {
+		name = "drover"
+	}
+	co.SetAppName(name).
+		SetServerSelectionTimeout(o.selectionTimeout()).
+		SetConnectTimeout(o.connectTimeout()).
+		SetHeartbeatInterval(2 * time.Second).
+		SetWriteConcern(writeconcern.Majority()).
+		SetReadConcern(readconcern.Local()).
+		SetReadPreference(readpref.Primary()).
+		SetRetryWrites(!o.NoRetryWrites)
+	if o.ReadPreference != nil {
+		co.SetReadPreference(o.ReadPreference)
+	}
+	if o.Timeout > 0 {
+		co.SetTimeout(o.Timeout)
+	}
+	if o.MaxPool > 0 {
+		co.SetMaxPoolSize(o.MaxPool)
+	}
+	if o.MinPool > 0 {
+		co.SetMinPoolSize(o.MinPool)
+	}
+	c, err := mongo.Connect(co)
+	if err != nil {
+		return nil, failure.New(failure.Invalid, "shard.bad_uri", "address of shard %s: %w", s.Name, err)
+	}
+	return c, nil
+}
+
+// selectionTimeout fills in the default.
+func (o Options) selectionTimeout() time.Duration {
+	if o.SelectionTimeout > 0 {
+		return o.SelectionTimeout
+	}
+	return 5 * time.Second
+}
+
+// connectTimeout fills in the default.
+func (o Options) connectTimeout() time.Duration {
+	if o.ConnectTimeout > 0 {
+		return o.ConnectTimeout
+	}
+	return 5 * time.Second
+}
+
+// StripCredentials removes user, password and what belongs to them from a
+// connection string: only the rest is ever stored.
+func StripCredentials(uri string) (string, error) {
+	scheme, rest, ok := strings.Cut(uri, "://")
+	if !ok {
+		return "", failure.New(failure.Invalid, "shard.bad_uri", "an address needs to begin with mongodb:// or mongodb+srv://")
+	}
+	hosts, query, _ := strings.Cut(rest, "?")
+	if i := strings.LastIndexByte(hosts, '@'); i >= 0 {
+		hosts = hosts[i+1:]
+	}
+	hosts, _, _ = strings.Cut(hosts, "/") // the default database only served authentication
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return "", failure.New(failure.Invalid, "shard.bad_uri", "options of the address: %w", err)
+	}
+	for k := range values {
+		if strings.HasPrefix(strings.ToLower(k), "auth") {
+			values.Del(k)
+		}
+	}
+	out := scheme + "://" + hosts + "/"
+	if len(values) > 0 {
+		out += "?" + values.Encode()
+	}
+	return out, nil
+}
+
+// Clients are the shared clients of a process, one for each shard and user. They
+// are made when first asked for and closed together.
+type Clients struct {
+	secret string
+	opts   Options
+
+	mu     sync.Mutex
+	open   map[clientKey]*mongo.Client
+	closed bool
+}
+
+// clientKey holds the address too, so that a shard registered anew gets new clients.
+type clientKey struct{ shard, uri, user, host string }
+
+// NewClients makes an empty set of clients for the fleet with this secret.
+func NewClients(secret string, o Options) *Clients {
+	return &Clients{secret: secret, opts: o, open: map[clientKey]*mongo.Client{}}
+}
+
+// Client gives the client of a user on a shard. It does not talk to the server:
+// the first operation does.
+func (c *Clients) Client(s chunk.Shard, user string) (*mongo.Client, error) {
+	return c.member(s, user, "")
+}
+
+// member is Client for one member of the set, or for all when host is empty.
+func (c *Clients) member(s chunk.Shard, user, host string) (*mongo.Client, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, fmt.Errorf("client of %s on shard %s: %w", user, s.Name, mongo.ErrClientDisconnected)
+	}
+	key := clientKey{s.Name, s.URI, user, host}
+	if m, ok := c.open[key]; ok {
+		return m, nil
+	}
+	o := c.opts
+	o.Host = host
+	m, err := dial(s, c.credential(s, user), o)
+	if err != nil {
+		return nil, err
+	}
+	c.open[key] = m
+	return m, nil
+}
+
+// credential is a user's login on a shard.
+func (c *Clients) credential(s chunk.Shard, user string) options.Credential {
+	return options.Credential{AuthSource: "admin", Username: user, Password: Password(c.secret, s.Name, user)}
+}
+
+// Set opens a shard. It does not talk to the server.
+func (c *Clients) Set(s chunk.Shard) (*Set, error) {
+	admin, err := c.Client(s, chunk.AdminUser)
+	if err != nil {
+		return nil, err
+	}
+	return &Set{shard: s, clients: c, admin: admin}, nil
+}
+
+// Close disconnects every client. Later calls of Client fail.
+func (c *Clients) Close(ctx context.Context) error {
+	c.mu.Lock()
+	open := c.open
+	c.open, c.closed = nil, true
+	c.mu.Unlock()
+
+	var errs []error
+	for _, m := range open {
+		if err := m.Disconnect(ctx); err != nil && !errors.Is(err, mongo.ErrClientDisconnected) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// isFailure reports whether err carries a failure already.
+func isFailure(err error) bool {
+	_, ok := errors.AsType[*failure.Error](err)
+	return ok
+}
+
+// userDigest is the uid that the server puts into the session ids of a user of admin.
+func userDigest(user string) bson.Binary {
+	sum := sha256.Sum256([]byte(user + "@admin"))
+	return bson.Binary{Data: sum[:]}
+}

@@ -1,0 +1,344 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"golang.org/x/sync/errgroup"
+
+	"drover/chunk"
+	"drover/internal/failure"
+	"drover/internal/mongocode"
+)
+
+// silentAfter is how long a member may take to answer inside the fence window
+// before it counts as silent.
+const silentAfter = 400 * time.Millisecond
+
+// Owed is a member that could not be shown the fence, and cannot serve anybody
+// now either. It gets the barrier when it is back, see [Fencer.Pay].
+type Owed struct {
+	Host   string
+	Reason string
+}
+
+// Fencer holds warm connections to every data-bearing member of a set, so that the
+// fence window pays for no handshake. The gate opens it; whoever opened it closes it.
+type Fencer struct {
+	set *Set
+
+	mu    sync.Mutex
+	nodes map[string]*node // by host
+}
+
+// node is one member with its own connections. They are not shared with the
+// process's other clients: the window must not wait for a pool.
+type node struct {
+	admin *mongo.Client
+	data  *mongo.Client
+}
+
+// OpenFencer connects to every member. A member that does not answer is left for
+// [Fencer.Barrier] to judge.
+func (s *Set) OpenFencer(ctx context.Context) (*Fencer, error) {
+	f := &Fencer{set: s, nodes: map[string]*node{}}
+	if err := f.Warm(ctx); err != nil {
+		return nil, errors.Join(err, f.Close(context.WithoutCancel(ctx)))
+	}
+	return f, nil
+}
+
+// Close disconnects.
+func (f *Fencer) Close(ctx context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var errs []error
+	for _, n := range f.nodes {
+		errs = append(errs, n.admin.Disconnect(ctx), n.data.Disconnect(ctx))
+	}
+	f.nodes = map[string]*node{}
+	return errors.Join(errs...)
+}
+
+// Warm opens what is not open and uses every connection once: the shared one to
+// the primary too.
+func (f *Fencer) Warm(ctx context.Context) error {
+	cfg, view, err := f.look(ctx)
+	if err != nil {
+		return err
+	}
+	members := cfg.members(view)
+	var g errgroup.Group
+	for _, m := range members {
+		n, err := f.node(m.Host, len(members) == 1)
+		if err != nil {
+			return err
+		}
+		for _, c := range []*mongo.Client{n.admin, n.data} {
+			g.Go(func() error {
+				ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+				defer cancel()
+				if _, err := run(ctx, c, "admin", bson.D{{Key: "connectionStatus", Value: 1}}); err != nil && !mongocode.IsNetwork(err) {
+					return f.set.wrap(err, "connect to %s", m.Host)
+				}
+				return nil
+			})
+		}
+	}
+	return g.Wait()
+}
+
+// node gives the connections to one member, made when first asked for.
+func (f *Fencer) node(host string, alone bool) (*node, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if n, ok := f.nodes[host]; ok {
+		return n, nil
+	}
+	o := f.set.clients.opts
+	o.Host, o.AppName = host, "drover-fence"
+	o.SelectionTimeout, o.ConnectTimeout = time.Second, time.Second
+	if alone {
+		o.Host = ""
+	}
+	n := &node{}
+	for user, c := range map[string]**mongo.Client{chunk.AdminUser: &n.admin, chunk.DataUser: &n.data} {
+		m, err := dial(f.set.shard, f.set.clients.credential(f.set.shard, user), o)
+		if err != nil {
+			return nil, err
+		}
+		*c = m
+	}
+	f.nodes[host] = n
+	return n, nil
+}
+
+// look reads configuration and view from the primary.
+func (f *Fencer) look(ctx context.Context) (setConfig, setStatus, error) {
+	view, err := readStatus(ctx, f.set.admin)
+	if err != nil {
+		return setConfig{}, view, f.set.wrap(err, "read status")
+	}
+	cfg, err := readConfig(ctx, f.set.admin)
+	return cfg, view, f.set.wrap(err, "read configuration")
+}
+
+// Barrier proves that no member still honours a grant that was dropped.
+//
+// Before: [Set.DropWriteGrants] or [Set.DropReadGrants] answered with cut. After,
+// on every data-bearing member: it has applied the drop, its cache of users was
+// emptied where that is possible, and a connection of the data-plane user sees no
+// privilege of that kind on the placement's database. Members that the set's
+// majority has seen down for longer than its election timeout, delayed ones, and
+// ones in their initial sync are given back as owed; one that is merely silent is
+// an error (shard.member_silent). If interrupted: run again.
+func (f *Fencer) Barrier(ctx context.Context, p chunk.Placement, k GrantKind, cut Cut) ([]Owed, error) {
+	cfg, view, err := f.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	members := cfg.members(view)
+	errs := make([]error, len(members))
+	var wg sync.WaitGroup
+	for i, m := range members {
+		if reason := excused(m); reason != "" {
+			continue
+		}
+		wg.Go(func() {
+			n, err := f.node(m.Host, len(members) == 1)
+			if err == nil {
+				err = f.show(ctx, n, p, k, cut.At)
+			}
+			errs[i] = err
+		})
+	}
+	wg.Wait()
+
+	var owed []Owed
+	for i, m := range members {
+		reason := excused(m)
+		if reason == "" && errs[i] == nil {
+			continue
+		}
+		if reason == "" && silent(errs[i]) && f.down(ctx, cfg, m.ID) {
+			reason = "down"
+		}
+		switch {
+		case reason != "":
+			owed = append(owed, Owed{Host: m.Host, Reason: reason})
+		case silent(errs[i]):
+			return owed, failure.New(failure.Transient, "shard.member_silent", "member %s of shard %s does not answer: %w", m.Host, f.set.Name(), errs[i]).
+				WithHint("the fence needs every member's word, or the majority's that it is down; look after %s", m.Host)
+		default:
+			return owed, f.set.wrap(errs[i], "barrier of placement %d at %s", p.ID, m.Host)
+		}
+	}
+	return owed, nil
+}
+
+// Pay shows the fence to one member that was owed it. It fails while the member
+// cannot be shown it.
+func (f *Fencer) Pay(ctx context.Context, host string, p chunk.Placement, k GrantKind, cut Cut) error {
+	n, err := f.node(host, false)
+	if err != nil {
+		return err
+	}
+	return f.set.wrap(f.show(ctx, n, p, k, cut.At), "barrier of placement %d at %s", p.ID, host)
+}
+
+// silent reports whether an error means that a member did not answer in time.
+func silent(err error) bool {
+	return mongocode.IsNetwork(err) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// excused tells why a member need not see the fence now; empty when it must.
+func excused(m Member) string {
+	switch {
+	case m.Delayed && m.Priority == 0:
+		return "delayed"
+	case m.State == "STARTUP2":
+		return "initial sync"
+	default:
+		return ""
+	}
+}
+
+// show is the barrier at one member.
+func (f *Fencer) show(ctx context.Context, n *node, p chunk.Placement, k GrantKind, at bson.Timestamp) error {
+	caps := f.set.shard.Capabilities
+	if err := answer(ctx, func(ctx context.Context) error { _, err := readHello(ctx, n.admin); return err }); err != nil {
+		return err
+	}
+	err := poll(ctx, func() (bool, error) {
+		st, err := readStatus(ctx, n.admin)
+		return err == nil && !st.Optimes.Applied.TS.Before(at), err
+	})
+	if err != nil {
+		return err
+	}
+	if caps.InvalidatesUserCache {
+		if _, err := run(ctx, n.admin, "admin", bson.D{{Key: "invalidateUserCache", Value: 1}}); err != nil {
+			return err
+		}
+	}
+	return poll(ctx, func() (bool, error) {
+		allowed, err := allowedOn(ctx, n.data, p.Database)
+		if err != nil {
+			return false, err
+		}
+		return !k.among(allowed), nil
+	})
+}
+
+// answer runs fn with the time a member has to answer.
+func answer(ctx context.Context, fn func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, silentAfter)
+	defer cancel()
+	return fn(ctx)
+}
+
+// among reports whether actions hold one that this kind of grant gives, or an
+// unknown one: what is not known to be the other kind's counts.
+func (k GrantKind) among(actions []string) bool {
+	if k == Reads {
+		return len(actions) > 0
+	}
+	return slices.ContainsFunc(actions, func(a string) bool { return !slices.Contains(Reads.actions(), a) })
+}
+
+// allowedOn gives the actions that the user of a connection has on a database by
+// privileges that name it, or that name every database.
+func allowedOn(ctx context.Context, c *mongo.Client, db string) ([]string, error) {
+	r, err := run(ctx, c, "admin", bson.D{{Key: "connectionStatus", Value: 1}, {Key: "showPrivileges", Value: true}})
+	if err != nil {
+		return nil, err
+	}
+	var reply struct {
+		Auth struct {
+			Users      []bson.Raw `bson:"authenticatedUsers"`
+			Privileges []struct {
+				Resource struct {
+					DB  *string `bson:"db"`
+					Any bool    `bson:"anyResource"`
+				} `bson:"resource"`
+				Actions []string `bson:"actions"`
+			} `bson:"authenticatedUserPrivileges"`
+		} `bson:"authInfo"`
+	}
+	if err := bson.Unmarshal(r, &reply); err != nil {
+		return nil, fmt.Errorf("read privileges: %w", err)
+	}
+	if len(reply.Auth.Users) == 0 {
+		return nil, failure.New(failure.Transient, "shard.not_logged_in", "the connection is not logged in")
+	}
+	var actions []string
+	for _, x := range reply.Auth.Privileges {
+		if x.Resource.Any || x.Resource.DB != nil && (*x.Resource.DB == db || *x.Resource.DB == "") {
+			actions = append(actions, x.Actions...)
+		}
+	}
+	return actions, nil
+}
+
+// down reports whether a majority of the voters has seen a member down for
+// longer than the election timeout, so that another could have been elected and
+// the member itself cannot be primary.
+func (f *Fencer) down(ctx context.Context, cfg setConfig, id int) bool {
+	var mu sync.Mutex
+	var views []setStatus
+	var wg sync.WaitGroup
+	for _, m := range cfg.members(setStatus{}) {
+		if m.ID == id {
+			continue
+		}
+		wg.Go(func() {
+			n, err := f.node(m.Host, false)
+			if err != nil {
+				return
+			}
+			_ = answer(ctx, func(ctx context.Context) error { // a view that is missing does not count
+				v, err := readStatus(ctx, n.admin)
+				if err == nil {
+					mu.Lock()
+					views = append(views, v)
+					mu.Unlock()
+				}
+				return err
+			})
+		})
+	}
+	wg.Wait()
+	return seenDown(cfg, views, id)
+}
+
+// seenDown is the judgement of [Fencer.down] over the views that were given.
+func seenDown(cfg setConfig, views []setStatus, id int) bool {
+	votes := map[int]bool{}
+	for _, m := range cfg.Config.Members {
+		if m.Votes > 0 {
+			votes[m.ID] = true
+		}
+	}
+	var agree int
+	for _, v := range views {
+		self, sees := -1, false
+		for _, m := range v.Members {
+			if m.Self {
+				self = m.ID
+			}
+			if m.ID == id && m.Health == 0 && v.Date.Sub(m.LastHeartbeatRecv) > cfg.electionTimeout() {
+				sees = true
+			}
+		}
+		if sees && votes[self] {
+			agree++
+		}
+	}
+	return agree > len(votes)/2
+}

@@ -1,0 +1,105 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"drover/chunk"
+	"drover/internal/failure"
+	"drover/internal/mongocode"
+)
+
+// The states of a fence document.
+const (
+	FenceUp   = "fenced" // the attempt has taken, or is taking, the placement's grants away
+	FenceOpen = "open"   // the attempt has opened the placement
+)
+
+// Forward is where a placement that was left sends its proxies while the
+// metadata cannot be read.
+type Forward struct {
+	Shard     string            `bson:"shard"`
+	Placement chunk.PlacementID `bson:"placement"`
+	Database  string            `bson:"database"`
+	Token     chunk.Token       `bson:"token"`
+}
+
+// Fence is what a shard itself remembers of the newest attempt on a placement of
+// its own. It informs (proxies, the watchdog, people); the grants decide.
+type Fence struct {
+	Placement chunk.PlacementID `bson:"_id"`
+	Attempt   chunk.AttemptID   `bson:"attempt"`
+	Deadline  time.Time         `bson:"deadline,omitempty"`
+	State     string            `bson:"state"`
+	Token     chunk.Token       `bson:"token,omitempty"` // of the route, once open
+	Forward   *Forward          `bson:"forward,omitempty"`
+}
+
+// fences is the collection of the fence documents.
+func (s *Set) fences(o ...options.Lister[options.CollectionOptions]) *mongo.Collection {
+	return s.drover().Collection(chunk.FencesCollection, o...)
+}
+
+// ReadFence reads a placement's fence document from a majority; ok is false when
+// no attempt ever touched it.
+func (s *Set) ReadFence(ctx context.Context, p chunk.PlacementID) (f Fence, ok bool, err error) {
+	err = s.fences(majorityRead()).FindOne(ctx, bson.D{{Key: "_id", Value: p}}).Decode(&f)
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		return Fence{}, false, nil
+	}
+	return f, err == nil, s.wrap(err, "read fence of placement %d", p)
+}
+
+// WriteFence records that an attempt fences the placement. Kind Lost when a newer
+// attempt did already, or when this one has opened it again.
+func (s *Set) WriteFence(ctx context.Context, p chunk.PlacementID, a chunk.AttemptID, deadline time.Time) error {
+	return s.changeFence(ctx, p, a, bson.D{
+		{Key: "$set", Value: bson.D{{Key: "attempt", Value: a}, {Key: "deadline", Value: deadline}, {Key: "state", Value: FenceUp}}},
+		{Key: "$unset", Value: bson.D{{Key: "forward", Value: ""}, {Key: "token", Value: ""}}},
+	}, bson.A{
+		bson.D{{Key: "attempt", Value: bson.D{{Key: "$lt", Value: a}}}},
+		bson.D{{Key: "attempt", Value: a}, {Key: "state", Value: FenceUp}},
+	})
+}
+
+// WriteOpenRecord records that an attempt has opened the placement, under the
+// route's token: the target after a publish, the source after an abort. Kind Lost
+// when a newer attempt did something since.
+func (s *Set) WriteOpenRecord(ctx context.Context, p chunk.PlacementID, a chunk.AttemptID, t chunk.Token) error {
+	return s.changeFence(ctx, p, a, bson.D{
+		{Key: "$set", Value: bson.D{{Key: "attempt", Value: a}, {Key: "state", Value: FenceOpen}, {Key: "token", Value: t}}},
+		{Key: "$unset", Value: bson.D{{Key: "forward", Value: ""}, {Key: "deadline", Value: ""}}},
+	}, bson.A{bson.D{{Key: "attempt", Value: bson.D{{Key: "$lte", Value: a}}}}})
+}
+
+// SetForward notes on a fenced placement where its chunk is served now.
+func (s *Set) SetForward(ctx context.Context, p chunk.PlacementID, a chunk.AttemptID, to Forward) error {
+	return s.changeFence(ctx, p, a, bson.D{
+		{Key: "$set", Value: bson.D{{Key: "attempt", Value: a}, {Key: "state", Value: FenceUp}, {Key: "forward", Value: to}}},
+	}, bson.A{
+		bson.D{{Key: "attempt", Value: bson.D{{Key: "$lt", Value: a}}}},
+		bson.D{{Key: "attempt", Value: a}, {Key: "state", Value: FenceUp}},
+	})
+}
+
+// changeFence updates, or makes, the fence document where it still matches one of
+// the conditions. A document that matches none makes the upsert collide on _id.
+func (s *Set) changeFence(ctx context.Context, p chunk.PlacementID, a chunk.AttemptID, change bson.D, conditions bson.A) error {
+	filter := bson.D{{Key: "_id", Value: p}, {Key: "$or", Value: conditions}}
+	_, err := s.fences().UpdateOne(ctx, filter, change, options.UpdateOne().SetUpsert(true))
+	if mongocode.IsDuplicateKey(err) {
+		return failure.New(failure.Lost, "shard.overtaken", "attempt %d no longer owns the fence of placement %d on shard %s", a, p, s.Name())
+	}
+	return s.wrap(err, "write fence of placement %d", p)
+}
+
+// RemoveFence deletes the document of a placement that is gone.
+func (s *Set) RemoveFence(ctx context.Context, p chunk.PlacementID) error {
+	_, err := s.fences().DeleteOne(ctx, bson.D{{Key: "_id", Value: p}})
+	return s.wrap(err, "remove fence of placement %d", p)
+}

@@ -1,0 +1,177 @@
+package shard
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"drover/chunk"
+)
+
+// Principal is a user, not Drover's own and not root, that may write where Drover
+// keeps data; or one of Drover's own with a role that is not Drover's.
+type Principal struct {
+	User  string   `json:"user"` // "name@database"
+	Roles []string `json:"roles"`
+	Why   string   `json:"why"`
+}
+
+// CheckPrincipals lists who besides root and Drover may write to placements.
+func (s *Set) CheckPrincipals(ctx context.Context) ([]Principal, error) {
+	ps, err := principals(ctx, s.admin)
+	return ps, s.wrap(err, "read users")
+}
+
+// writingRoles are MongoDB's built-in roles that allow writes to databases which
+// are not named in them, or to become anybody. Those on one database count when
+// that database is Drover's.
+var writingRoles = []string{
+	"readWriteAnyDatabase", "dbAdminAnyDatabase", "userAdminAnyDatabase", "restore", "clusterAdmin", "hostManager", "__system", "root",
+	"readWrite", "dbAdmin", "dbOwner", "userAdmin",
+}
+
+// anywhereRoles are those of them that are not bound to the database they are granted on.
+var anywhereRoles = writingRoles[:8]
+
+// roleRef names a role the way the server does.
+type roleRef struct {
+	Role string `bson:"role"`
+	DB   string `bson:"db"`
+}
+
+// userInfo is what usersInfo says of a user.
+type userInfo struct {
+	User       string    `bson:"user"`
+	DB         string    `bson:"db"`
+	Roles      []roleRef `bson:"roles"`
+	Inherited  []roleRef `bson:"inheritedRoles"`
+	Privileges []struct {
+		Resource struct {
+			DB  *string `bson:"db"`
+			Any bool    `bson:"anyResource"`
+		} `bson:"resource"`
+		Actions []string `bson:"actions"`
+	} `bson:"inheritedPrivileges"`
+}
+
+// principals looks at every user of the server.
+func principals(ctx context.Context, c *mongo.Client) ([]Principal, error) {
+	r, err := run(ctx, c, "admin", bson.D{{Key: "usersInfo", Value: bson.D{{Key: "forAllDBs", Value: true}}}})
+	if err != nil {
+		return nil, err
+	}
+	var all struct {
+		Users []userInfo `bson:"users"`
+	}
+	if err := bson.Unmarshal(r, &all); err != nil {
+		return nil, fmt.Errorf("read users: %w", err)
+	}
+	var found []Principal
+	for _, u := range all.Users {
+		// Privileges are shown only for users that are asked for one by one.
+		r, err := run(ctx, c, "admin", bson.D{
+			{Key: "usersInfo", Value: bson.D{{Key: "user", Value: u.User}, {Key: "db", Value: u.DB}}}, {Key: "showPrivileges", Value: true},
+		})
+		if err != nil {
+			return nil, err
+		}
+		var one struct {
+			Users []userInfo `bson:"users"`
+		}
+		if err := bson.Unmarshal(r, &one); err != nil {
+			return nil, fmt.Errorf("read user %s: %w", u.User, err)
+		}
+		for _, x := range one.Users {
+			if why := x.writes(); why != "" {
+				found = append(found, Principal{User: x.User + "@" + x.DB, Roles: roleList(x.Roles), Why: why})
+			}
+		}
+	}
+	return found, nil
+}
+
+// writes tells by what a user may write where Drover keeps data; empty when it may not.
+func (u userInfo) writes() string {
+	if u.DB == "admin" && slices.ContainsFunc(accounts(), func(a account) bool { return a.user == u.User }) {
+		return u.foreignRole()
+	}
+	if slices.Contains(u.Roles, roleRef{"root", "admin"}) || slices.Contains(u.Roles, roleRef{"__system", "admin"}) {
+		return "" // the operator
+	}
+	for _, r := range append(slices.Clone(u.Roles), u.Inherited...) {
+		switch {
+		case slices.Contains(anywhereRoles, r.Role) && r.DB == "admin":
+			return "role " + r.Role
+		case slices.Contains(writingRoles, r.Role) && oursDatabase(r.DB):
+			return "role " + r.Role + "@" + r.DB
+		}
+	}
+	for _, p := range u.Privileges {
+		where := "every database"
+		if p.Resource.DB != nil && *p.Resource.DB != "" {
+			where = *p.Resource.DB
+		}
+		if !p.Resource.Any && (p.Resource.DB == nil || where != "every database" && !oursDatabase(where)) {
+			continue
+		}
+		for _, a := range p.Actions {
+			if slices.Contains(writeActions, a) {
+				return a + " on " + where
+			}
+		}
+	}
+	return ""
+}
+
+// foreignRole names a role of one of Drover's users that Drover did not give it.
+func (u userInfo) foreignRole() string {
+	for _, r := range u.Roles {
+		if r.DB == "admin" && (oursRole(r.Role)) {
+			continue
+		}
+		return "role " + r.Role + "@" + r.DB + ", which Drover did not give"
+	}
+	return ""
+}
+
+// oursDatabase reports whether Drover keeps data in a database; admin counts, for
+// who writes there may write everywhere.
+func oursDatabase(db string) bool {
+	_, placement := chunk.PlacementOf(db)
+	return placement || db == chunk.SystemDatabase || db == "admin"
+}
+
+// oursRole reports whether a role's name is one that Drover makes.
+func oursRole(role string) bool {
+	if slices.ContainsFunc(accounts(), func(a account) bool { return a.role == role }) {
+		return true
+	}
+	for _, prefix := range []string{"w_p", "r_p", "l_p", "a_p"} {
+		if strings.HasPrefix(role, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// roleList names roles for people.
+func roleList(roles []roleRef) []string {
+	names := make([]string, 0, len(roles))
+	for _, r := range roles {
+		names = append(names, r.Role+"@"+r.DB)
+	}
+	return names
+}
+
+// describe lists principals for people.
+func describe(ps []Principal) string {
+	names := make([]string, 0, len(ps))
+	for _, p := range ps {
+		names = append(names, p.User+" ("+p.Why+")")
+	}
+	return strings.Join(names, ", ")
+}

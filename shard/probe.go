@@ -1,0 +1,311 @@
+package shard
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"drover/chunk"
+	"drover/internal/mongocode"
+)
+
+// probeFor bounds one trial: what did not show itself by then counts as absent.
+const probeFor = 3 * time.Second
+
+// Probe finds by trial what the shard's server can do. The trials use a collection
+// of their own in Drover's database, which is dropped afterwards; the capture user
+// plays the other client.
+func (s *Set) Probe(ctx context.Context) (chunk.Capabilities, error) {
+	var c chunk.Capabilities
+	h, err := readHello(ctx, s.admin)
+	if err != nil {
+		return c, s.wrap(err, "probe")
+	}
+	info, err := s.adminRun(ctx, bson.D{{Key: "buildInfo", Value: 1}})
+	if err != nil {
+		return c, s.wrap(err, "probe version")
+	}
+	cfg, err := readConfig(ctx, s.admin)
+	if err != nil {
+		return c, s.wrap(err, "probe configuration")
+	}
+	other, err := s.Client(chunk.CaptureUser)
+	if err != nil {
+		return c, err
+	}
+	c.Version, c.SetName, c.MaxWireVersion = text(info, "version"), h.SetName, h.MaxWireVersion
+	c.Members = len(cfg.members(setStatus{}))
+
+	p := prober{set: s, other: other}
+	if err := p.prepare(ctx); err != nil {
+		return c, s.wrap(err, "prepare trials")
+	}
+	for _, t := range []struct {
+		what  string
+		trial func(context.Context) (bool, error)
+		found *bool
+	}{
+		{"operations of others", p.listsOperations, &c.ListsOperations},
+		{"killing a session by user", p.killsSessionsByUser, &c.KillsSessionsByUser},
+		{"pinned snapshots", p.pinsSnapshots, &c.PinsSnapshots},
+		{"disambiguated paths", p.disambiguates, &c.DisambiguatedPaths},
+		{"invalidating the user cache", p.invalidatesUserCache, &c.InvalidatesUserCache},
+		{"records of retryable writes", p.keepsTransactionRecord, &c.KeepsTransactionRecord},
+		{"empty timestamps", p.keepsEmptyTimestamps, &c.KeepsEmptyTimestamps},
+	} {
+		if *t.found, err = t.trial(ctx); err != nil {
+			return c, errors.Join(s.wrap(err, "try %s", t.what), p.clean(ctx))
+		}
+	}
+	return c, p.clean(ctx)
+}
+
+// prober is one run of trials.
+type prober struct {
+	set   *Set
+	other *mongo.Client // another user than the admin
+}
+
+// scratch is the trial collection, as seen by the admin.
+func (p prober) scratch() *mongo.Collection { return p.set.drover().Collection(scratchCollection) }
+
+// prepare makes the trial collection.
+func (p prober) prepare(ctx context.Context) error {
+	_, err := run(ctx, p.set.admin, chunk.SystemDatabase, bson.D{{Key: "create", Value: scratchCollection}})
+	if mongocode.IsNamespaceExists(err) {
+		return nil
+	}
+	return err
+}
+
+// clean drops the trial collection, also when ctx has ended.
+func (p prober) clean(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeFor)
+	defer cancel()
+	return p.set.wrap(p.scratch().Drop(ctx), "clean up after trials")
+}
+
+// openTransaction begins a transaction of the other user with one write in it.
+func (p prober) openTransaction(ctx context.Context) (*mongo.Session, error) {
+	sess, err := p.other.StartSession()
+	if err != nil {
+		return nil, err
+	}
+	if err := sess.StartTransaction(); err != nil {
+		return nil, err
+	}
+	_, err = p.other.Database(chunk.SystemDatabase).Collection(scratchCollection).
+		InsertOne(mongo.NewSessionContext(ctx, sess), bson.D{{Key: "_id", Value: bson.NewObjectID()}})
+	return sess, err
+}
+
+// closeTransaction ends it, whatever has become of it.
+func closeTransaction(ctx context.Context, sess *mongo.Session) {
+	ctx = context.WithoutCancel(ctx)
+	_ = sess.AbortTransaction(ctx) // it may have been killed: that was the trial
+	sess.EndSession(ctx)
+}
+
+// sessionID gives a session's id as 16 bytes.
+func sessionID(sess *mongo.Session) []byte {
+	_, data, _ := sess.ID().Lookup("id").BinaryOK()
+	return data
+}
+
+// listsOperations tries whether another client's running operation and another
+// client's idle transaction both show.
+func (p prober) listsOperations(ctx context.Context) (bool, error) {
+	sess, err := p.openTransaction(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer closeTransaction(ctx, sess)
+
+	h, err := readHello(ctx, p.other)
+	if err != nil {
+		return false, err
+	}
+	waiting, cancel := context.WithTimeout(ctx, probeFor)
+	defer cancel()
+	finished := make(chan struct{})
+	go func() { // an awaited hello runs for as long as nothing changes
+		defer close(finished)
+		_, _ = run(waiting, p.other, "admin", bson.D{
+			{Key: "hello", Value: 1}, {Key: "topologyVersion", Value: h.TopologyVersion}, {Key: "maxAwaitTimeMS", Value: int64(800)},
+		})
+	}()
+	var running, idle bool
+	for over := false; !over && (!running || !idle); {
+		select {
+		case <-finished:
+			over = true // look once more, then give up
+		default:
+		}
+		ops, err := p.set.operations(ctx)
+		if err != nil {
+			return false, err
+		}
+		for _, o := range ops {
+			mine := o.Session != nil && bytes.Equal(o.Session.ID.Data, sessionID(sess))
+			idle = idle || mine && len(o.Transaction) > 0
+			running = running || o.Active && slices.Contains(o.Users, userName{chunk.CaptureUser, "admin"}) && len(o.Command) > 0
+		}
+	}
+	cancel()
+	<-finished
+	return running && idle, nil
+}
+
+// killsSessionsByUser tries whether {id, uid} names another user's session.
+func (p prober) killsSessionsByUser(ctx context.Context) (bool, error) {
+	sess, err := p.openTransaction(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer closeTransaction(ctx, sess)
+	_, err = p.set.adminRun(ctx, bson.D{{Key: "killSessions", Value: bson.A{bson.D{
+		{Key: "id", Value: bson.Binary{Subtype: bson.TypeBinaryUUID, Data: sessionID(sess)}},
+		{Key: "uid", Value: userDigest(chunk.CaptureUser)},
+	}}}})
+	if len(mongocode.Codes(err)) > 0 {
+		return false, nil //nolint:nilerr // the server refuses the form: that is the answer
+	}
+	if err != nil {
+		return false, err
+	}
+	err = sess.CommitTransaction(ctx)
+	if err != nil && !mongocode.IsNoSuchTransaction(err) {
+		return false, err
+	}
+	return err != nil, nil
+}
+
+// pinsSnapshots tries whether a read at an earlier cluster time still shows what
+// was there then.
+func (p prober) pinsSnapshots(ctx context.Context) (bool, error) {
+	id := bson.D{{Key: "_id", Value: "snapshot"}}
+	set := func(v int) error {
+		_, err := p.scratch().UpdateOne(ctx, id, bson.D{{Key: "$set", Value: bson.D{{Key: "v", Value: v}}}}, options.UpdateOne().SetUpsert(true))
+		return err
+	}
+	read := func(concern bson.D) (bson.Raw, error) {
+		return run(ctx, p.set.admin, chunk.SystemDatabase, bson.D{
+			{Key: "find", Value: scratchCollection}, {Key: "filter", Value: id}, {Key: "readConcern", Value: concern},
+		})
+	}
+	if err := set(1); err != nil {
+		return false, err
+	}
+	first, err := read(bson.D{{Key: "level", Value: "snapshot"}})
+	if len(mongocode.Codes(err)) > 0 {
+		return false, nil //nolint:nilerr // no snapshot reads at all
+	}
+	if err != nil {
+		return false, err
+	}
+	at, err := first.LookupErr("cursor", "atClusterTime")
+	if err != nil {
+		return false, nil //nolint:nilerr // it does not say what it pinned
+	}
+	if err := set(2); err != nil {
+		return false, err
+	}
+	again, err := read(bson.D{{Key: "level", Value: "snapshot"}, {Key: "atClusterTime", Value: at}})
+	if len(mongocode.Codes(err)) > 0 {
+		return false, nil //nolint:nilerr // it cannot read at a time
+	}
+	if err != nil {
+		return false, err
+	}
+	return lookup(again, "cursor", "firstBatch", "0", "v") == 1, nil
+}
+
+// disambiguates tries whether an update event tells a field named "0" from an
+// array index.
+func (p prober) disambiguates(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*probeFor)
+	defer cancel()
+	stream, err := p.scratch().Watch(ctx, mongo.Pipeline{}, options.ChangeStream().
+		SetShowExpandedEvents(true).SetMaxAwaitTime(200*time.Millisecond))
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = stream.Close(context.WithoutCancel(ctx)) }() // the trial is over
+
+	id := bson.D{{Key: "_id", Value: bson.NewObjectID()}, {Key: "o", Value: bson.D{{Key: "0", Value: bson.D{{Key: "x", Value: 1}}}}}}
+	if _, err := p.scratch().InsertOne(ctx, id); err != nil {
+		return false, err
+	}
+	change := bson.D{{Key: "$set", Value: bson.D{{Key: "o.0.x", Value: 2}}}}
+	if _, err := p.scratch().UpdateOne(ctx, id[:1], change); err != nil {
+		return false, err
+	}
+	for stream.Next(ctx) {
+		if text(stream.Current, "operationType") != "update" {
+			continue
+		}
+		paths, ok := stream.Current.Lookup("updateDescription", "disambiguatedPaths").DocumentOK()
+		if !ok {
+			return false, nil
+		}
+		elements, err := paths.Elements()
+		return len(elements) > 0, err
+	}
+	return false, fmt.Errorf("change stream of the trial: %w", errors.Join(stream.Err(), context.Cause(ctx)))
+}
+
+// invalidatesUserCache tries the command of that name.
+func (p prober) invalidatesUserCache(ctx context.Context) (bool, error) {
+	_, err := p.set.adminRun(ctx, bson.D{{Key: "invalidateUserCache", Value: 1}})
+	if mongocode.IsCommandNotFound(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// keepsTransactionRecord tries whether a retryable write leaves a record that can
+// be read.
+func (p prober) keepsTransactionRecord(ctx context.Context) (bool, error) {
+	sess, err := p.other.StartSession()
+	if err != nil {
+		return false, err
+	}
+	defer sess.EndSession(context.WithoutCancel(ctx))
+	_, err = p.other.Database(chunk.SystemDatabase).Collection(scratchCollection).
+		InsertOne(mongo.NewSessionContext(ctx, sess), bson.D{{Key: "_id", Value: bson.NewObjectID()}})
+	if err != nil {
+		return false, err
+	}
+	n, err := p.set.admin.Database("config").Collection("transactions").CountDocuments(ctx,
+		bson.D{{Key: "_id.id", Value: bson.Binary{Subtype: bson.TypeBinaryUUID, Data: sessionID(sess)}}})
+	return n > 0, err
+}
+
+// keepsEmptyTimestamps tries whether a write can keep Timestamp(0, 0), which the
+// server otherwise takes for "now".
+func (p prober) keepsEmptyTimestamps(ctx context.Context) (bool, error) {
+	id := bson.NewObjectID()
+	_, err := run(ctx, p.set.admin, chunk.SystemDatabase, bson.D{
+		{Key: "insert", Value: scratchCollection},
+		{Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: id}, {Key: "t", Value: bson.Timestamp{}}}}},
+		{Key: "bypassEmptyTsReplacement", Value: true},
+	})
+	if len(mongocode.Codes(err)) > 0 {
+		return false, nil //nolint:nilerr // it does not know the field
+	}
+	if err != nil {
+		return false, err
+	}
+	var kept struct {
+		T bson.Timestamp `bson:"t"`
+	}
+	err = p.scratch().FindOne(ctx, bson.D{{Key: "_id", Value: id}}).Decode(&kept)
+	return kept.T.IsZero(), err
+}

@@ -1,0 +1,220 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"drover/chunk"
+	"drover/internal/failure"
+	"drover/internal/mongocode"
+)
+
+// Provision makes the collections of a placement's database with all their options,
+// and all their indexes with all their options; with parkTTL, TTL indexes are made
+// parked. At the end the database is read back and compared with what was asked.
+//
+// Before: the placement is registered. After: the database is as defined. If
+// interrupted: run again; what is there already must be alike. Codes:
+// collection.exists_differently, collection.index_unbuildable,
+// collection.index_conflict, collection.differs.
+func (s *Set) Provision(ctx context.Context, db string, collections []chunk.Collection, parkTTL bool) error {
+	var broken []error
+	for _, c := range collections {
+		if err := s.createCollection(ctx, db, c); err != nil {
+			return err
+		}
+		for _, spec := range c.Indexes { // one at a time: the others go on, the broken one is named
+			if err := s.createIndex(ctx, db, c, spec, parkTTL); err != nil {
+				broken = append(broken, err)
+			}
+		}
+	}
+	if len(broken) > 0 {
+		return errors.Join(broken...)
+	}
+	return s.checkProvisioned(ctx, db, collections)
+}
+
+// createCollection makes one collection, or sees that the one that is there has
+// the same options.
+func (s *Set) createCollection(ctx context.Context, db string, c chunk.Collection) error {
+	cmd := bson.D{{Key: "create", Value: c.Name}}
+	for k, v := range ordered(c.Options) {
+		if !slices.Contains(ignoredInOptions, k) {
+			cmd = append(cmd, bson.E{Key: k, Value: v})
+		}
+	}
+	_, err := run(ctx, s.admin, db, append(cmd, majority()))
+	if mongocode.IsNamespaceExists(err) {
+		return nil // compared at the end with everything else
+	}
+	return s.wrap(err, "create %s.%s", db, c.Name)
+}
+
+// createIndex builds one index. It is a matter of milliseconds: the collection is
+// empty, or the index is there.
+func (s *Set) createIndex(ctx context.Context, db string, c chunk.Collection, spec bson.Raw, parkTTL bool) error {
+	name := indexName(spec)
+	_, err := run(ctx, s.admin, db, bson.D{
+		{Key: "createIndexes", Value: c.Name}, {Key: "indexes", Value: bson.A{indexToBuild(c.Options, spec, parkTTL)}}, majority(),
+	})
+	switch {
+	case err == nil:
+		return nil
+	case mongocode.IsIndexConflict(err):
+		return failure.New(failure.Invalid, "collection.index_conflict", "index %s of %s.%s on shard %s: %w", name, db, c.Name, s.Name(), err).
+			WithHint("an index of that name or key exists already with another definition; drop it there")
+	case len(mongocode.Codes(err)) > 0 && !mongocode.IsRetryable(err) && !mongocode.IsUnauthorized(err):
+		return failure.New(failure.Invalid, "collection.index_unbuildable", "index %s of %s.%s cannot be built on shard %s: %w", name, db, c.Name, s.Name(), err).
+			WithHint("the server there does not accept this definition; drop the index or define it anew before the move")
+	default:
+		return s.wrap(err, "create index %s of %s.%s", name, db, c.Name)
+	}
+}
+
+// indexToBuild turns a specification as it is listed into one that makes the same
+// index: without what the server fills in itself, and with the simple collation
+// stated where the collection's default would otherwise be taken.
+func indexToBuild(options, spec bson.Raw, parkTTL bool) bson.D {
+	var d bson.D
+	collated := false
+	for k, v := range ordered(spec) {
+		switch {
+		case slices.Contains(ignoredInSpecs, k):
+			continue
+		case k == "expireAfterSeconds" && parkTTL:
+			d = append(d, bson.E{Key: k, Value: int32(ParkedTTL)})
+			continue
+		case k == "collation":
+			collated = true
+		}
+		d = append(d, bson.E{Key: k, Value: v})
+	}
+	if _, err := options.LookupErr("collation"); err == nil && !collated {
+		d = append(d, bson.E{Key: "collation", Value: bson.D{{Key: "locale", Value: "simple"}}})
+	}
+	return d
+}
+
+// ordered iterates over a document's fields; nothing over nil.
+func ordered(r bson.Raw) func(yield func(string, bson.RawValue) bool) {
+	return func(yield func(string, bson.RawValue) bool) {
+		elements, err := r.Elements()
+		if len(r) == 0 || err != nil {
+			return
+		}
+		for _, e := range elements {
+			if !yield(e.Key(), e.Value()) {
+				return
+			}
+		}
+	}
+}
+
+// checkProvisioned compares the database with its definition.
+func (s *Set) checkProvisioned(ctx context.Context, db string, collections []chunk.Collection) error {
+	have, err := s.Inventory(ctx, db)
+	if err != nil {
+		return err
+	}
+	diff := CompareCatalog(Definition(collections), have)
+	if len(diff) == 0 {
+		return nil
+	}
+	code := "collection.differs"
+	if slices.ContainsFunc(diff, func(d Difference) bool { return d.Index == "" && d.Field != "" }) {
+		code = "collection.exists_differently"
+	}
+	return failure.New(failure.Invalid, code, "database %s on shard %s is not as defined: %s, and %d more points", db, s.Name(), diff[0], len(diff)-1).
+		WithHint("a collection that was there before has another definition, or the server there keeps another one than it was given")
+}
+
+// Definition turns a logical database's collections into what [CompareCatalog]
+// compares.
+func Definition(collections []chunk.Collection) []CollectionInfo {
+	out := make([]CollectionInfo, 0, len(collections))
+	for _, c := range collections {
+		out = append(out, CollectionInfo{Name: c.Name, Kind: "collection", Options: c.Options, Indexes: c.Indexes, HasIDIndex: true})
+	}
+	return out
+}
+
+// Collections turns an inventory into the definition of a logical database; key
+// gives the shard key of each collection.
+func Collections(infos []CollectionInfo, key func(collection string) string) []chunk.Collection {
+	out := make([]chunk.Collection, 0, len(infos))
+	for _, x := range infos {
+		out = append(out, chunk.Collection{Name: x.Name, ShardKey: key(x.Name), Options: x.Options, Indexes: x.Indexes})
+	}
+	return out
+}
+
+// DropDatabase drops a placement's database and then every role that was made for
+// the placement.
+//
+// Before: the placement is `dropping`. It refuses a name that is not this
+// placement's, and a placement that the data plane may still touch (kind Lost).
+// If interrupted: run again.
+func (s *Set) DropDatabase(ctx context.Context, p chunk.Placement) error {
+	if id, ok := chunk.PlacementOf(p.Database); !ok || id != p.ID || p.Database != chunk.PhysicalName(p.Chunk, p.ID) {
+		return failure.New(failure.Invalid, "placement.wrong_database", "%q is not the database of placement %d of chunk %s", p.Database, p.ID, p.Chunk)
+	}
+	held, err := s.HeldGrants(ctx, p.ID)
+	if err != nil {
+		return err
+	}
+	if len(held) > 0 {
+		return failure.New(failure.Lost, "placement.in_use", "placement %d on shard %s is still granted by %s", p.ID, s.Name(), held[0].Role).
+			WithHint("only a placement that nobody serves from can be dropped")
+	}
+	if _, err := run(ctx, s.admin, p.Database, bson.D{{Key: "dropDatabase", Value: 1}, majority()}); err != nil {
+		return s.wrap(err, "drop database %s", p.Database)
+	}
+	return s.dropRolesOf(ctx, p.ID)
+}
+
+// dropRolesOf drops every role that is named for a placement.
+func (s *Set) dropRolesOf(ctx context.Context, p chunk.PlacementID) error {
+	names, _, err := s.roleNames(ctx)
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		if roleConcerns(n, p) {
+			if err := s.dropRole(ctx, n); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// roleConcerns reports whether a role is named for a placement.
+func roleConcerns(role string, p chunk.PlacementID) bool {
+	for _, kind := range []string{"w", "r", "l", "a"} {
+		prefix := fmt.Sprintf("%s_p%d_", kind, p)
+		if len(role) > len(prefix) && role[:len(prefix)] == prefix {
+			return true
+		}
+	}
+	return false
+}
+
+// LeftoverDatabases lists the databases on the shard that have a placement's name.
+func (s *Set) LeftoverDatabases(ctx context.Context) (map[chunk.PlacementID]string, error) {
+	names, err := s.admin.ListDatabaseNames(ctx, bson.D{})
+	if err != nil {
+		return nil, s.wrap(err, "list databases")
+	}
+	found := map[chunk.PlacementID]string{}
+	for _, n := range names {
+		if p, ok := chunk.PlacementOf(n); ok {
+			found[p] = n
+		}
+	}
+	return found, nil
+}
