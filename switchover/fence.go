@@ -243,7 +243,7 @@ func (f *fence) finish(ctx context.Context) error {
 		return fmt.Errorf("compare busy documents: %w", err)
 	}
 	f.mark("busy_compared", fmt.Sprintf("%d documents", n))
-	if err := f.dst.CloseLanes(ctx, f.at.Migration, f.at.Direction); err != nil {
+	if err := f.dst.CloseLanes(ctx, f.at.Migration, f.at.Direction, f.at.ID); err != nil {
 		return fmt.Errorf("close lanes: %w", err)
 	}
 	f.mark("lanes_closed", "")

@@ -25,7 +25,7 @@ type Attempt struct {
 	Source    chunk.Placement // serves until the publish
 	Target    chunk.Placement
 	Deadline  time.Time // by Postgres' clock, zero before fencing
-	Overdue   bool      // past its deadline, by Postgres' clock
+	Overdue   bool      // past its deadline, by Postgres' clock; or aborting without ever having had one
 	Token     chunk.Token
 }
 
@@ -56,9 +56,9 @@ type Forward struct {
 type Side interface {
 	// CreateGrants makes the attempt's two roles of p, held by nobody.
 	CreateGrants(ctx context.Context, p chunk.Placement, a chunk.AttemptID) error
-	// DropGrants drops every role of p for access except the one of keep, and
-	// returns how many there were.
-	DropGrants(ctx context.Context, p chunk.Placement, keep chunk.AttemptID, access Access) (int, error)
+	// DropGrants drops every role of p for access that is older than attempt a,
+	// and returns how many there were. Newer ones stay: a late fence is void.
+	DropGrants(ctx context.Context, p chunk.Placement, a chunk.AttemptID, access Access) (int, error)
 	// Barrier returns once every data-bearing member refuses access to p. A
 	// member that the majority has seen down is named as owed.
 	Barrier(ctx context.Context, p chunk.Placement, access Access) (owed []string, err error)
@@ -83,8 +83,9 @@ type Side interface {
 	Passed(ctx context.Context, m chunk.MigrationID, direction chunk.AttemptID, markerKey string) (bool, error)
 	// Parked counts the documents that wait for a unique key.
 	Parked(ctx context.Context, m chunk.MigrationID) (int64, error)
-	// CloseLanes raises the epoch of every lane, so that no owner can go on.
-	CloseLanes(ctx context.Context, m chunk.MigrationID, direction chunk.AttemptID) error
+	// CloseLanes raises the epoch of every lane, so that no owner can go on, and
+	// notes who closed them: only that attempt's way back opens them again.
+	CloseLanes(ctx context.Context, m chunk.MigrationID, direction, by chunk.AttemptID) error
 	DropApplierRole(ctx context.Context, p chunk.Placement, m chunk.MigrationID, direction chunk.AttemptID) error
 	ParkTTL(ctx context.Context, p chunk.Placement) error
 	RestoreTTL(ctx context.Context, p chunk.Placement) error
