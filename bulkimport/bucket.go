@@ -1,0 +1,81 @@
+package bulkimport
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+
+	"drover/internal/failure"
+)
+
+// Bucket is where the objects are.
+type Bucket struct {
+	Client *s3.Client
+	Name   string
+}
+
+// put writes one object whole.
+func (b Bucket) put(ctx context.Context, key, contentType string, content []byte) error {
+	_, err := b.Client.PutObject(ctx, &s3.PutObjectInput{
+		Bucket:        &b.Name,
+		Key:           &key,
+		Body:          bytes.NewReader(content),
+		ContentLength: aws.Int64(int64(len(content))),
+		ContentType:   &contentType,
+	})
+	if err != nil {
+		return fmt.Errorf("write s3 object %s: %w", key, err)
+	}
+	return nil
+}
+
+// get reads one object whole.
+func (b Bucket) get(ctx context.Context, key string) ([]byte, error) {
+	return b.read(ctx, &s3.GetObjectInput{Bucket: &b.Name, Key: &key})
+}
+
+// getRange reads length bytes from offset.
+func (b Bucket) getRange(ctx context.Context, key string, offset, length int64) ([]byte, error) {
+	content, err := b.read(ctx, &s3.GetObjectInput{
+		Bucket: &b.Name, Key: &key, Range: aws.String(fmt.Sprintf("bytes=%d-%d", offset, offset+length-1)),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(content)) != length {
+		return nil, fmt.Errorf("read s3 object %s: %d bytes from %d instead of %d", key, len(content), offset, length)
+	}
+	return content, nil
+}
+
+// read gets what in asks for.
+func (b Bucket) read(ctx context.Context, in *s3.GetObjectInput) ([]byte, error) {
+	out, err := b.Client.GetObject(ctx, in)
+	if isNoObject(err) {
+		return nil, failure.New(failure.Invalid, "import.object_missing", "read s3 object %s: %w", *in.Key, err).
+			WithHint("a stored slice lost its object: abort this migration and start another one")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read s3 object %s: %w", *in.Key, err)
+	}
+	content, err := io.ReadAll(out.Body)
+	if err = errors.Join(err, out.Body.Close()); err != nil {
+		return nil, fmt.Errorf("read s3 object %s: %w", *in.Key, err)
+	}
+	return content, nil
+}
+
+// isNoObject reports that there is no such object.
+func isNoObject(err error) bool {
+	if _, ok := errors.AsType[*types.NoSuchKey](err); ok {
+		return true
+	}
+	_, ok := errors.AsType[*types.NotFound](err)
+	return ok
+}

@@ -1,0 +1,218 @@
+package bulkimport
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	"drover/internal/failure"
+)
+
+// mergeBytes is about what all merges of one collection hold in memory.
+const mergeBytes = 256 * MiB
+
+// requestsAtOnce bounds the requests to S3 under way.
+const requestsAtOnce = 16
+
+// Load puts a collection's stored slices on the target, in the order that they
+// are sorted by, and marks them loaded. It refuses while one is only planned.
+func (i *Importer) Load(ctx context.Context, name string) (Result, error) {
+	result := Result{Orders: map[string]Order{}}
+	all, err := i.of(ctx, name)
+	if err != nil {
+		return result, err
+	}
+	if _, err := NewWindows(all); err != nil {
+		return result, err
+	}
+	loaded := true
+	for _, s := range all {
+		result.Slices++
+		result.Documents += s.Object.Documents
+		result.Bytes += s.Object.Bytes
+		loaded = loaded && s.State == Loaded
+	}
+	if loaded { // lanes may have changed the documents since
+		m, err := loadManifest(ctx, i.Bucket, all[0])
+		result.Orders[name] = m.Order
+		return result, err
+	}
+	i.report(ctx, func(p *Progress) {
+		*p = Progress{
+			Collection: name, Stage: Loading, SlicesStored: len(all), SlicesTotal: len(all),
+			TotalDocuments: result.Documents, TotalBytes: result.Bytes,
+		}
+	})
+	groups, err := i.manifests(ctx, all)
+	if err != nil {
+		return result, err
+	}
+	result.Orders[name] = groups[0][0].manifest.Order
+	var sum loadedStretch
+	for _, runs := range groups {
+		done, err := i.loadRuns(ctx, name, runs)
+		if err != nil {
+			return result, err
+		}
+		sum.Documents += done.Documents
+		sum.Bytes += done.Bytes
+		sum.Parked += done.Parked
+	}
+	result.Parked = sum.Parked
+	if sum.Documents != result.Documents || sum.Bytes != result.Bytes {
+		return result, failure.New(failure.Mismatch, "import.count", "%s: %d documents with %d bytes were loaded, %d with %d were stored",
+			name, sum.Documents, sum.Bytes, result.Documents, result.Bytes)
+	}
+	if err := i.Stops.At(ctx, "import.before-loaded"); err != nil {
+		return result, err
+	}
+	if err := i.Slices.Loaded(ctx, i.Migration, name); err != nil {
+		return result, fmt.Errorf("record %s as loaded: %w", name, err)
+	}
+	return result, nil
+}
+
+// manifests reads the manifests of stored slices, grouped by the order they are
+// sorted by: one group, unless the indexes changed in between.
+func (i *Importer) manifests(ctx context.Context, all []Slice) ([][]stored, error) {
+	runs := make([]stored, len(all))
+	readers, inner := errgroup.WithContext(ctx)
+	readers.SetLimit(requestsAtOnce)
+	for n, s := range all {
+		readers.Go(func() error {
+			return retry(inner, func(ctx context.Context) error {
+				m, err := loadManifest(ctx, i.Bucket, s)
+				runs[n] = stored{s, m}
+				return err
+			})
+		})
+	}
+	if err := readers.Wait(); err != nil {
+		return nil, err
+	}
+	var groups [][]stored
+next:
+	for _, r := range runs {
+		for n := range groups {
+			if groups[n][0].manifest.Order.Equal(r.manifest.Order) {
+				groups[n] = append(groups[n], r)
+				continue next
+			}
+		}
+		groups = append(groups, []stored{r})
+	}
+	return groups, nil
+}
+
+// loadRuns loads runs that are sorted alike.
+func (i *Importer) loadRuns(ctx context.Context, name string, runs []stored) (sum loadedStretch, err error) {
+	from, err := newReader(i.Bucket, requestsAtOnce)
+	if err != nil {
+		return sum, err
+	}
+	defer from.close()
+	workers := atLeast(i.Loaders, 3)
+	parts := stretches(runs)
+	done := make([]loadedStretch, len(parts))
+	loaders, inner := errgroup.WithContext(ctx)
+	loaders.SetLimit(workers)
+	group := max(frameBytes, min(MiB, mergeBytes/Bytes(2*workers*len(runs))))
+	for n, part := range parts {
+		loaders.Go(func() error {
+			one, err := i.loadStretch(inner, name, from, runs, part, group)
+			done[n] = one
+			return err
+		})
+	}
+	if err := loaders.Wait(); err != nil {
+		return sum, err
+	}
+	for _, one := range done {
+		sum.Documents += one.Documents
+		sum.Bytes += one.Bytes
+		sum.Parked += one.Parked
+	}
+	return sum, nil
+}
+
+// loadStretch loads one stretch, unless that is recorded as done.
+func (i *Importer) loadStretch(ctx context.Context, name string, from *reader, runs []stored, s stretch, group Bytes) (loadedStretch, error) {
+	key := recordKey(runs, s)
+	done, ok, err := i.Bucket.recorded(ctx, key)
+	if err != nil {
+		return done, err
+	}
+	if ok {
+		i.report(ctx, func(p *Progress) {
+			p.Documents += done.Documents
+			p.Bytes += done.Bytes
+			p.Parked += done.Parked
+		})
+		return done, nil
+	}
+	done = loadedStretch{Lo: []byte(s.within.Lo), Hi: []byte(s.within.Hi)}
+
+	ctx, cancel := context.WithCancel(ctx)
+	m, cursors, err := newMerge(ctx, from, runs, s.within, group)
+	defer func() {
+		cancel()
+		for _, c := range cursors {
+			c.finish()
+		}
+	}()
+	if err != nil {
+		return done, err
+	}
+	var b batch
+	for {
+		e, ok, err := m.next(ctx)
+		if err != nil {
+			return done, err
+		}
+		if !ok {
+			break
+		}
+		if !b.takes(e.doc) {
+			if err := i.loadBatch(ctx, name, &b, &done); err != nil {
+				return done, err
+			}
+		}
+		b.add(e.doc)
+	}
+	if err := i.loadBatch(ctx, name, &b, &done); err != nil {
+		return done, err
+	}
+	if err := i.Bucket.record(ctx, key, done); err != nil {
+		return done, err
+	}
+	return done, i.Stops.At(ctx, "import.stretch-loaded")
+}
+
+// loadBatch inserts a batch, empties it and counts it.
+func (i *Importer) loadBatch(ctx context.Context, name string, b *batch, done *loadedStretch) error {
+	if len(b.docs) == 0 {
+		return nil
+	}
+	var parked Documents
+	err := retry(ctx, func(ctx context.Context) (err error) {
+		parked, err = i.Target.insert(ctx, i.Migration, name, b.docs)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := i.Stops.At(ctx, "import.inserted"); err != nil {
+		return err
+	}
+	done.Documents += Documents(len(b.docs))
+	done.Bytes += b.bytes
+	done.Parked += parked
+	i.report(ctx, func(p *Progress) {
+		p.Documents += Documents(len(b.docs))
+		p.Bytes += b.bytes
+		p.Parked += parked
+	})
+	b.reset()
+	return nil
+}

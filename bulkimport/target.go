@@ -1,0 +1,272 @@
+package bulkimport
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/xoptions"
+
+	"drover/chunk"
+	"drover/internal/failure"
+	"drover/internal/mongocode"
+)
+
+// Target is the placement that is loaded.
+type Target struct {
+	Client   *mongo.Client // as [chunk.LoaderUser]
+	Database string        // the physical one
+	// KeepsEmptyTimestamps is [chunk.Capabilities].KeepsEmptyTimestamps: without
+	// it documents with an empty timestamp at the top are put right after they
+	// are inserted.
+	KeepsEmptyTimestamps bool
+}
+
+// batch is what goes to the target in one command.
+type batch struct {
+	docs  []bson.Raw
+	bytes Bytes
+}
+
+// Bounds of a batch: well below a server's maxMessageSizeBytes (48 MB) and
+// maxWriteBatchSize (100,000). One document may be larger than batchBytes.
+const (
+	batchDocuments = 2_000
+	batchBytes     = 4 * MiB
+)
+
+// takes reports whether doc may go into the batch.
+func (b *batch) takes(doc bson.Raw) bool {
+	return len(b.docs) == 0 || len(b.docs) < batchDocuments && b.bytes+Bytes(len(doc)) <= batchBytes
+}
+
+// add puts doc into the batch.
+func (b *batch) add(doc bson.Raw) {
+	b.docs = append(b.docs, doc)
+	b.bytes += Bytes(len(doc))
+}
+
+// reset empties the batch.
+func (b *batch) reset() { b.docs, b.bytes = b.docs[:0], 0 }
+
+// collection gives the target's collection, writing with majority.
+func (t Target) collection(name string) *mongo.Collection {
+	return t.Client.Database(t.Database).Collection(name, options.Collection().SetWriteConcern(writeconcern.Majority()))
+}
+
+// insert loads a batch and returns how many of its documents were parked. It may
+// be called again with the same documents, whatever became of the first call.
+func (t Target) insert(ctx context.Context, m chunk.MigrationID, name string, docs []bson.Raw) (parked Documents, err error) {
+	opts := options.InsertMany().SetOrdered(false).SetBypassDocumentValidation(true)
+	if t.KeepsEmptyTimestamps {
+		if err := xoptions.SetInternalInsertManyOptions(opts, "addCommandFields",
+			bson.D{{Key: "bypassEmptyTsReplacement", Value: true}}); err != nil {
+			return 0, fmt.Errorf("prepare insert: %w", err)
+		}
+	}
+	any := make([]any, len(docs))
+	for i, doc := range docs {
+		any[i] = doc
+	}
+	_, err = t.collection(name).InsertMany(ctx, any, opts)
+	if err == nil {
+		return 0, t.restoreTimestamps(ctx, name, docs)
+	}
+	duplicates, err := duplicatesOnly(err)
+	if err != nil {
+		return 0, fmt.Errorf("insert into %s.%s: %w", t.Database, name, err)
+	}
+	left, err := t.unlikePresent(ctx, name, docs, duplicates)
+	if err != nil {
+		return 0, err
+	}
+	for _, d := range left {
+		if err := t.park(ctx, m, name, docs[d.Index], d); err != nil {
+			return 0, err
+		}
+	}
+	return Documents(len(left)), t.restoreTimestamps(ctx, name, docs)
+}
+
+// duplicatesOnly gives the broken unique indexes that an insert met, or the
+// error when it met anything else.
+func duplicatesOnly(err error) ([]mongocode.Duplicate, error) {
+	bulk, ok := errors.AsType[mongo.BulkWriteException](err)
+	if !ok || bulk.WriteConcernError != nil {
+		return nil, err
+	}
+	duplicates := mongocode.Duplicates(err)
+	if len(duplicates) != len(bulk.WriteErrors) {
+		return nil, err
+	}
+	return duplicates, nil
+}
+
+// unlikePresent checks the documents that met a duplicate: one whose _id is on
+// the target must be there as it is, for nobody else writes before the lanes
+// start. The others, whose _id is free, are returned.
+func (t Target) unlikePresent(ctx context.Context, name string, docs []bson.Raw, duplicates []mongocode.Duplicate) ([]mongocode.Duplicate, error) {
+	ids := make(bson.A, 0, len(duplicates))
+	for _, d := range duplicates {
+		ids = append(ids, docs[d.Index].Lookup("_id"))
+	}
+	cursor, err := t.collection(name).Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}})
+	if err != nil {
+		return nil, fmt.Errorf("look duplicates up in %s.%s: %w", t.Database, name, err)
+	}
+	defer func() { _ = cursor.Close(context.WithoutCancel(ctx)) }()
+	present := map[chunk.Key]bson.Raw{}
+	for cursor.Next(ctx) {
+		key, err := chunk.EncodeValue(cursor.Current.Lookup("_id"))
+		if err != nil {
+			return nil, fmt.Errorf("_id of a duplicate in %s.%s: %w", t.Database, name, err)
+		}
+		present[key] = append(bson.Raw(nil), cursor.Current...)
+	}
+	if err := cursor.Err(); err != nil {
+		return nil, fmt.Errorf("look duplicates up in %s.%s: %w", t.Database, name, err)
+	}
+	var left []mongocode.Duplicate
+	for _, d := range duplicates {
+		doc := docs[d.Index]
+		key, err := chunk.EncodeValue(doc.Lookup("_id"))
+		if err != nil {
+			return nil, fmt.Errorf("_id of a duplicate in %s.%s: %w", t.Database, name, err)
+		}
+		found, ok := present[key]
+		switch {
+		case !ok && d.OnID():
+			return nil, failure.New(failure.Mismatch, "import.foreign_document", "%s.%s: _id %v is taken by a document that is not there under it",
+				t.Database, name, doc.Lookup("_id")).WithHint("the collation of the target's collection is not the source's")
+		case !ok:
+			left = append(left, d)
+		case !sameButTimestamps(found, doc):
+			return nil, failure.New(failure.Mismatch, "import.foreign_document", "%s.%s holds another document with _id %v",
+				t.Database, name, doc.Lookup("_id")).WithHint("somebody else wrote to the new placement: abort the migration and start another one")
+		}
+	}
+	return left, nil
+}
+
+// park keeps a document whose unique value another one holds; lanes put it in
+// its place as soon as that is free.
+func (t Target) park(ctx context.Context, m chunk.MigrationID, name string, doc bson.Raw, d mongocode.Duplicate) error {
+	id := bson.D{{Key: "m", Value: int64(m)}, {Key: "c", Value: name}, {Key: "id", Value: doc.Lookup("_id")}}
+	image := bson.D{
+		{Key: "_id", Value: id}, {Key: "doc", Value: bson.Binary{Data: doc}},
+		{Key: "index", Value: orEmpty(d.Pattern)}, {Key: "key", Value: orEmpty(d.Value)}, {Key: "at", Value: time.Now()},
+	}
+	collection := t.Client.Database(chunk.SystemDatabase).
+		Collection(chunk.ParkedCollection, options.Collection().SetWriteConcern(writeconcern.Majority()))
+	_, err := collection.ReplaceOne(ctx, bson.D{{Key: "_id", Value: id}}, image, options.Replace().SetUpsert(true))
+	if err != nil && !mongocode.IsDuplicateKey(err) { // another call parked it at the same moment
+		return fmt.Errorf("park a document of %s.%s: %w", t.Database, name, err)
+	}
+	return nil
+}
+
+// orEmpty gives an empty document for none.
+func orEmpty(doc bson.Raw) any {
+	if doc == nil {
+		return bson.D{}
+	}
+	return doc
+}
+
+// restoreTimestamps puts documents right in which the server replaced an empty
+// timestamp at the top by its own time.
+func (t Target) restoreTimestamps(ctx context.Context, name string, docs []bson.Raw) error {
+	if t.KeepsEmptyTimestamps {
+		return nil
+	}
+	for _, doc := range docs {
+		if !hasEmptyTimestamp(doc) {
+			continue
+		}
+		_, err := t.collection(name).UpdateOne(ctx, bson.D{{Key: "_id", Value: doc.Lookup("_id")}},
+			bson.A{bson.D{{Key: "$replaceWith", Value: bson.D{{Key: "$literal", Value: doc}}}}},
+			options.UpdateOne().SetBypassDocumentValidation(true))
+		if err != nil {
+			return fmt.Errorf("restore the empty timestamp of a document of %s.%s: %w", t.Database, name, err)
+		}
+	}
+	return nil
+}
+
+// isEmptyTimestamp reports whether e is Timestamp(0, 0) in a field that a server
+// replaces: any at the top but _id.
+func isEmptyTimestamp(e bson.RawElement) bool {
+	if bson.Type(e[0]) != bson.TypeTimestamp || e.Key() == "_id" {
+		return false
+	}
+	t, i := e.Value().Timestamp()
+	return t == 0 && i == 0
+}
+
+// hasEmptyTimestamp reports whether a server might change doc at insert.
+func hasEmptyTimestamp(doc bson.Raw) bool {
+	if !bytes.Contains(doc, make([]byte, 8)) {
+		return false
+	}
+	elements, err := doc.Elements()
+	if err != nil {
+		return false
+	}
+	for _, e := range elements {
+		if isEmptyTimestamp(e) {
+			return true
+		}
+	}
+	return false
+}
+
+// sameButTimestamps reports whether found is doc, empty timestamps that a server
+// replaced aside.
+func sameButTimestamps(found, doc bson.Raw) bool {
+	if bytes.Equal(found, doc) {
+		return true
+	}
+	if len(found) != len(doc) || !hasEmptyTimestamp(doc) {
+		return false
+	}
+	want, err := doc.Elements()
+	if err != nil {
+		return false
+	}
+	have, err := found.Elements()
+	if err != nil || len(have) != len(want) {
+		return false
+	}
+	for i := range want {
+		replaced := isEmptyTimestamp(want[i]) && bson.Type(have[i][0]) == bson.TypeTimestamp && have[i].Key() == want[i].Key()
+		if !replaced && !bytes.Equal(want[i], have[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// clear deletes the documents of a slice's range, before a slice that was read
+// anew is loaded.
+func (t Target) clear(ctx context.Context, c collection, s Slice) error {
+	opts := options.DeleteMany()
+	if c.collated {
+		opts.SetCollation(&options.Collation{Locale: "simple"})
+	}
+	if _, err := t.collection(s.Collection).DeleteMany(ctx, idFilter(s.Lo, s.Hi), opts); err != nil {
+		return fmt.Errorf("delete %s from %s: %w", s, t.Database, err)
+	}
+	filter := bson.D{{Key: "_id.m", Value: int64(s.Migration)}, {Key: "_id.c", Value: s.Collection}}
+	_, err := t.Client.Database(chunk.SystemDatabase).
+		Collection(chunk.ParkedCollection, options.Collection().SetWriteConcern(writeconcern.Majority())).DeleteMany(ctx, filter)
+	if err != nil {
+		return fmt.Errorf("delete parked documents of %s: %w", s, err)
+	}
+	return nil
+}
