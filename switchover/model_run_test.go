@@ -24,7 +24,9 @@ func writer(first int) func(*actor) {
 			p := chunk.PlacementID(1 + w.rnd.IntN(2))
 			if w.allowed("w", p) {
 				w.inflight[p]++
-				a.turn()
+				for range 1 + w.rnd.IntN(3)*w.rnd.IntN(60) { // some hang for long between check and effect
+					a.turn()
+				}
 				w.append(p, entry{write: n})
 				w.inflight[p]--
 				w.ack(n)
