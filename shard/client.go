@@ -15,7 +15,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
@@ -83,7 +82,6 @@ func dial(s chunk.Shard, cred options.Credential, o Options) (*mongo.Client, err
 		SetConnectTimeout(o.connectTimeout()).
 		SetHeartbeatInterval(2 * time.Second).
 		SetWriteConcern(writeconcern.Majority()).
-		SetReadConcern(readconcern.Local()).
 		SetReadPreference(readpref.Primary()).
 		SetRetryWrites(!o.NoRetryWrites)
 	if o.ReadPreference != nil {

@@ -265,6 +265,9 @@ func (s *Set) AbortSessions(ctx context.Context, ids [][]byte) error {
 // killSessions aborts the transactions of sessions, by {id, uid} where the server
 // takes that: {id} alone would mean a session of the admin user.
 func (s *Set) killSessions(ctx context.Context, sessions []session) error {
+	if len(sessions) == 0 {
+		return nil // an empty list would mean every session there is
+	}
 	list := make(bson.A, 0, len(sessions))
 	for _, x := range sessions {
 		d := bson.D{{Key: "id", Value: x.ID}}

@@ -134,7 +134,8 @@ func (f *Fencer) look(ctx context.Context) (setConfig, setStatus, error) {
 // Before: [Set.DropWriteGrants] or [Set.DropReadGrants] answered with cut. After,
 // on every data-bearing member: it has applied the drop, its cache of users was
 // emptied where that is possible, and a connection of the data-plane user sees no
-// privilege of that kind on the placement's database. Members that the set's
+// privilege of that kind on the placement's database and is refused when it tries
+// one. Members that the set's
 // majority has seen down for longer than its election timeout, delayed ones, and
 // ones in their initial sync are given back as owed; one that is merely silent is
 // an error (shard.member_silent). If interrupted: run again.
@@ -229,11 +230,33 @@ func (f *Fencer) show(ctx context.Context, n *node, p chunk.Placement, k GrantKi
 	}
 	return poll(ctx, func() (bool, error) {
 		allowed, err := allowedOn(ctx, n.data, p.Database)
-		if err != nil {
+		if err != nil || k.among(allowed) {
 			return false, err
 		}
-		return !k.among(allowed), nil
+		return tryRefused(ctx, n.data, p.Database, k)
 	})
+}
+
+// tryRefused tries the right itself, with a command that would change and show
+// nothing. A server may list fewer privileges than it honours, so the list alone
+// proves little. A secondary that is asked to write and says so has got as far as
+// its list lets it.
+func tryRefused(ctx context.Context, c *mongo.Client, db string, k GrantKind) (bool, error) {
+	const none = "drover_barrier" // a collection that never exists
+	nothing := bson.D{{Key: "_id", Value: 0}}
+	cmd := bson.D{{Key: "find", Value: none}, {Key: "filter", Value: nothing}, {Key: "limit", Value: 1}}
+	if k == Writes {
+		cmd = bson.D{{Key: "delete", Value: none}, {Key: "deletes", Value: bson.A{bson.D{{Key: "q", Value: nothing}, {Key: "limit", Value: 1}}}}}
+	}
+	_, err := run(ctx, c, db, cmd)
+	switch {
+	case mongocode.IsUnauthorized(err):
+		return true, nil
+	case k == Writes && mongocode.Has(err, mongocode.NotWritablePrimary, mongocode.LegacyNotPrimary):
+		return true, nil
+	default:
+		return false, err
+	}
 }
 
 // answer runs fn with the time a member has to answer.

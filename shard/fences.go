@@ -36,7 +36,8 @@ type Fence struct {
 	Attempt   chunk.AttemptID   `bson:"attempt"`
 	Deadline  time.Time         `bson:"deadline,omitempty"`
 	State     string            `bson:"state"`
-	Token     chunk.Token       `bson:"token,omitempty"` // of the route, once open
+	Opened    chunk.AttemptID   `bson:"opened,omitempty"` // the newest attempt that opened the placement; a fence leaves it
+	Token     chunk.Token       `bson:"token,omitempty"`  // of the route, once open
 	Forward   *Forward          `bson:"forward,omitempty"`
 }
 
@@ -72,7 +73,7 @@ func (s *Set) WriteFence(ctx context.Context, p chunk.PlacementID, a chunk.Attem
 // when a newer attempt did something since.
 func (s *Set) WriteOpenRecord(ctx context.Context, p chunk.PlacementID, a chunk.AttemptID, t chunk.Token) error {
 	return s.changeFence(ctx, p, a, bson.D{
-		{Key: "$set", Value: bson.D{{Key: "attempt", Value: a}, {Key: "state", Value: FenceOpen}, {Key: "token", Value: t}}},
+		{Key: "$set", Value: bson.D{{Key: "attempt", Value: a}, {Key: "state", Value: FenceOpen}, {Key: "opened", Value: a}, {Key: "token", Value: t}}},
 		{Key: "$unset", Value: bson.D{{Key: "forward", Value: ""}, {Key: "deadline", Value: ""}}},
 	}, bson.A{bson.D{{Key: "attempt", Value: bson.D{{Key: "$lte", Value: a}}}}})
 }

@@ -90,22 +90,22 @@ func (s *Set) notOvertaken(ctx context.Context, p chunk.PlacementID, a chunk.Att
 	return nil
 }
 
-// DropWriteGrants takes away every write grant of the placement but those of the
-// attempts in keep.
+// DropWriteGrants takes away every write grant of the placement that is older than
+// attempt a. Newer ones stay, so that a late fence is void.
 //
 // After: the roles are gone from a majority of the set. What every member does
 // with its cached copy is for [Fencer.Barrier] to see. If interrupted: run again.
-func (s *Set) DropWriteGrants(ctx context.Context, p chunk.PlacementID, keep ...chunk.AttemptID) (Cut, error) {
-	return s.dropGrants(ctx, Writes, p, keep)
+func (s *Set) DropWriteGrants(ctx context.Context, p chunk.PlacementID, a chunk.AttemptID) (Cut, error) {
+	return s.dropGrants(ctx, Writes, p, a)
 }
 
 // DropReadGrants is [Set.DropWriteGrants] for the read grants.
-func (s *Set) DropReadGrants(ctx context.Context, p chunk.PlacementID, keep ...chunk.AttemptID) (Cut, error) {
-	return s.dropGrants(ctx, Reads, p, keep)
+func (s *Set) DropReadGrants(ctx context.Context, p chunk.PlacementID, a chunk.AttemptID) (Cut, error) {
+	return s.dropGrants(ctx, Reads, p, a)
 }
 
-// dropGrants drops the generations of one kind that are not in keep.
-func (s *Set) dropGrants(ctx context.Context, k GrantKind, p chunk.PlacementID, keep []chunk.AttemptID) (Cut, error) {
+// dropGrants drops the generations of one kind that are older than a.
+func (s *Set) dropGrants(ctx context.Context, k GrantKind, p chunk.PlacementID, a chunk.AttemptID) (Cut, error) {
 	var cut Cut
 	grants, at, err := s.grants(ctx, p)
 	if err != nil {
@@ -113,7 +113,7 @@ func (s *Set) dropGrants(ctx context.Context, k GrantKind, p chunk.PlacementID, 
 	}
 	cut.At = at
 	for _, g := range grants {
-		if g.Kind != k || slices.Contains(keep, g.Attempt) {
+		if g.Kind != k || g.Attempt >= a {
 			continue
 		}
 		r, err := s.adminRun(ctx, bson.D{{Key: "dropRole", Value: g.Role}, majority()})
@@ -189,18 +189,18 @@ func (s *Set) roleNames(ctx context.Context) ([]string, bson.Raw, error) {
 // the user holds both, checked by reading back. If interrupted: run again. Fails
 // with kind Lost, code grant.void, when the roles no longer exist: a newer attempt
 // has fenced the placement, so this open is void.
-func (s *Set) GrantToData(ctx context.Context, p chunk.PlacementID, a chunk.AttemptID) error {
-	roles := []string{chunk.WriteGrant(p, a), chunk.ReadGrant(p, a)}
+func (s *Set) GrantToData(ctx context.Context, p chunk.Placement, a chunk.AttemptID) error {
+	roles := []string{chunk.WriteGrant(p.ID, a), chunk.ReadGrant(p.ID, a)}
 	for range 3 {
 		_, err := s.adminRun(ctx, bson.D{{Key: "grantRolesToUser", Value: chunk.DataUser}, {Key: "roles", Value: roles}, majority()})
 		if mongocode.IsRoleNotFound(err) {
-			return failure.New(failure.Lost, "grant.void", "attempt %d may no longer open placement %d on shard %s: %w", a, p, s.Name(), err).
+			return failure.New(failure.Lost, "grant.void", "attempt %d may no longer open placement %d on shard %s: %w", a, p.ID, s.Name(), err).
 				WithHint("a newer attempt owns the placement; nothing was changed")
 		}
 		if err != nil {
 			return s.wrap(err, "grant %s to %s", roles, chunk.DataUser)
 		}
-		held, err := s.HeldGrants(ctx, p)
+		held, err := s.HeldGrants(ctx, p.ID)
 		if err != nil {
 			return err
 		}
@@ -214,7 +214,7 @@ func (s *Set) GrantToData(ctx context.Context, p chunk.PlacementID, a chunk.Atte
 			return nil
 		}
 	}
-	return failure.New(failure.Transient, "grant.unsettled", "grants of attempt %d on placement %d of shard %s do not stay", a, p, s.Name()).
+	return failure.New(failure.Transient, "grant.unsettled", "grants of attempt %d on placement %d of shard %s do not stay", a, p.ID, s.Name()).
 		WithHint("something else changes the roles of %s at the same time", chunk.DataUser)
 }
 

@@ -109,18 +109,6 @@ func (s *Set) PassedMarker(ctx context.Context, m chunk.MigrationID, d chunk.Att
 	return len(passed) == partitions, nil
 }
 
-// CloseLanes raises the epoch of every lane of a direction, so that a batch of a
-// former owner matches no checkpoint any more and aborts. It gives the number of lanes.
-func (s *Set) CloseLanes(ctx context.Context, m chunk.MigrationID, d chunk.AttemptID) (int64, error) {
-	r, err := s.drover().Collection(chunk.CheckpointsCollection).UpdateMany(ctx,
-		bson.D{{Key: "migration", Value: m}, {Key: "direction", Value: d}},
-		bson.D{{Key: "$inc", Value: bson.D{{Key: "epoch", Value: int64(1)}}}})
-	if err != nil {
-		return 0, s.wrap(err, "close lanes of migration %d", m)
-	}
-	return r.MatchedCount, nil
-}
-
 // ParkedCount counts the documents of a migration that wait for a unique key,
 // read with majority.
 func (s *Set) ParkedCount(ctx context.Context, m chunk.MigrationID) (int64, error) {

@@ -228,7 +228,7 @@ func (p prober) pinsSnapshots(ctx context.Context) (bool, error) {
 }
 
 // disambiguates tries whether an update event tells a field named "0" from an
-// array index.
+// array index, once with each in one update.
 func (p prober) disambiguates(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*probeFor)
 	defer cancel()
@@ -239,12 +239,17 @@ func (p prober) disambiguates(ctx context.Context) (bool, error) {
 	}
 	defer func() { _ = stream.Close(context.WithoutCancel(ctx)) }() // the trial is over
 
-	id := bson.D{{Key: "_id", Value: bson.NewObjectID()}, {Key: "o", Value: bson.D{{Key: "0", Value: bson.D{{Key: "x", Value: 1}}}}}}
-	if _, err := p.scratch().InsertOne(ctx, id); err != nil {
+	inner := bson.D{{Key: "x", Value: 1}}
+	doc := bson.D{
+		{Key: "_id", Value: bson.NewObjectID()},
+		{Key: "o", Value: bson.D{{Key: "0", Value: inner}}},
+		{Key: "a", Value: bson.A{inner}},
+	}
+	if _, err := p.scratch().InsertOne(ctx, doc); err != nil {
 		return false, err
 	}
-	change := bson.D{{Key: "$set", Value: bson.D{{Key: "o.0.x", Value: 2}}}}
-	if _, err := p.scratch().UpdateOne(ctx, id[:1], change); err != nil {
+	change := bson.D{{Key: "$set", Value: bson.D{{Key: "o.0.x", Value: 2}, {Key: "a.0.x", Value: 2}}}}
+	if _, err := p.scratch().UpdateOne(ctx, doc[:1], change); err != nil {
 		return false, err
 	}
 	for stream.Next(ctx) {
@@ -252,13 +257,22 @@ func (p prober) disambiguates(ctx context.Context) (bool, error) {
 			continue
 		}
 		paths, ok := stream.Current.Lookup("updateDescription", "disambiguatedPaths").DocumentOK()
-		if !ok {
-			return false, nil
-		}
-		elements, err := paths.Elements()
-		return len(elements) > 0, err
+		return ok && tellsApart(paths), nil
 	}
 	return false, fmt.Errorf("change stream of the trial: %w", errors.Join(stream.Err(), context.Cause(ctx)))
+}
+
+// tellsApart reports whether the paths of the trial's update name a field "0" in
+// one place and none in the other: an index may be left out, it is the default.
+func tellsApart(paths bson.Raw) bool {
+	second := func(path string) bson.Type {
+		a, ok := paths.Lookup(path).ArrayOK()
+		if !ok {
+			return bson.TypeUndefined
+		}
+		return a.Index(1).Type
+	}
+	return second("o.0.x") == bson.TypeString && second("a.0.x") != bson.TypeString
 }
 
 // invalidatesUserCache tries the command of that name.

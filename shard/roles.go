@@ -45,7 +45,7 @@ func accounts() []account {
 	return []account{
 		{chunk.AdminUser, "drover_admin_base", []privilege{
 			onCluster("replSetGetStatus", "replSetGetConfig", "serverStatus", "inprog", "killop", "killAnySession",
-				"invalidateUserCache", "listDatabases", "getCmdLineOpts"),
+				"invalidateUserCache", "listDatabases", "viewUser"),
 			onDatabase("admin", "createUser", "dropUser", "changePassword", "viewUser", "createRole", "dropRole", "viewRole"),
 			onDatabase("", "grantRole", "revokeRole", "viewUser", "viewRole", "find", "listCollections", "listIndexes", "collStats", "dbStats", "dbHash",
 				"createCollection", "dropCollection", "dropDatabase", "createIndex", "dropIndex", "collMod"),
