@@ -1,0 +1,208 @@
+package metadatatest
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"drover/chunk"
+	"drover/internal/failure"
+	"drover/metadata"
+)
+
+// workCases is what the working parts need remembered.
+var workCases = map[string]func(*testing.T, *fleet){
+	"SlicesArePlannedOnce": func(t *testing.T, f *fleet) {
+		m := f.register(t)
+		at := func(n int) bson.Raw {
+			b, err := bson.Marshal(bson.D{{Key: "_id", Value: n}})
+			require.NoError(t, err)
+			return b
+		}
+		plan := []metadata.Slice{{Hi: at(10)}, {Lo: at(10), Hi: at(20)}, {Lo: at(20)}}
+		got, err := f.PlanSlices(t.Context(), m.ID, "legs", plan)
+		require.NoError(t, err)
+		require.Len(t, got, 3)
+		require.Nil(t, got[0].Lo)
+		require.Equal(t, at(10), got[1].Lo)
+		again, err := f.PlanSlices(t.Context(), m.ID, "legs", []metadata.Slice{{}})
+		require.NoError(t, err)
+		require.Equal(t, got, again, "a retry follows the plan that stands")
+		_, err = f.PlanSlices(t.Context(), m.ID, "airports", []metadata.Slice{{}})
+		require.NoError(t, err)
+		all, err := f.Slices(t.Context(), m.ID)
+		require.NoError(t, err)
+		require.Len(t, all, 4)
+	},
+
+	"SliceIsStoredOnceAndLoadedAfter": slicesKeepOrder,
+
+	"CaptureHasOneOwner": func(t *testing.T, f *fleet) {
+		_, ok, err := f.Capture(t.Context(), "a")
+		require.NoError(t, err)
+		require.False(t, ok)
+		p, err := f.TakeCapture(t.Context(), "a", "w1")
+		require.NoError(t, err)
+		require.Equal(t, metadata.CapturePosition{Shard: "a", Owner: "w1", Epoch: 1}, p)
+		p.Seq, p.ResumeToken, p.State = 10, []byte{1, 0, 2}, []byte("state")
+		require.NoError(t, f.SaveCapture(t.Context(), p))
+		require.NoError(t, f.SaveCapture(t.Context(), p))
+
+		q, err := f.TakeCapture(t.Context(), "a", "w2")
+		require.NoError(t, err)
+		require.Equal(t, metadata.CapturePosition{Shard: "a", Owner: "w2", Epoch: 2, Seq: 10, ResumeToken: []byte{1, 0, 2}, State: []byte("state")}, q)
+		p.Seq = 11
+		requireFailure(t, f.SaveCapture(t.Context(), p), failure.Lost, "capture.lost")
+		back := q
+		back.Seq = 9
+		requireFailure(t, f.SaveCapture(t.Context(), back), failure.Lost, "capture.lost")
+		got, ok, err := f.Capture(t.Context(), "a")
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.Equal(t, q, got)
+		_, err = f.TakeCapture(t.Context(), "nowhere", "w")
+		require.Error(t, err)
+	},
+
+	"ArchiveGoesOnFromWhereItIs": func(t *testing.T, f *fleet) {
+		p, err := f.ArchivePosition(t.Context(), "drover.log.a", 3)
+		require.NoError(t, err)
+		require.Zero(t, p.Offset)
+		p.Offset, p.Manifest = 100, "m1"
+		require.NoError(t, f.SaveArchive(t.Context(), 0, p))
+		requireFailure(t, f.SaveArchive(t.Context(), 0, p), failure.Lost, "archive.lost")
+		p.Offset = 150
+		requireFailure(t, f.SaveArchive(t.Context(), 90, p), failure.Lost, "archive.lost")
+		require.NoError(t, f.SaveArchive(t.Context(), 100, p))
+		requireFailure(t, f.SaveArchive(t.Context(), 200, p), failure.Invalid, "archive.backwards")
+		other := metadata.ArchivePosition{Topic: "drover.log.a", Partition: 2, Offset: 9}
+		requireFailure(t, f.SaveArchive(t.Context(), 5, other), failure.Lost, "archive.lost")
+		got, err := f.ArchivePosition(t.Context(), "drover.log.a", 3)
+		require.NoError(t, err)
+		require.Equal(t, p, got)
+	},
+
+	"StragglersAreKeptInFull": func(t *testing.T, f *fleet) {
+		g := metadata.Straggler{Shard: "a", Placement: 1, Seq: 5, Kind: "insert", Event: []byte{0, 1, 2}}
+		require.NoError(t, f.AddStraggler(t.Context(), g))
+		require.NoError(t, f.AddStraggler(t.Context(), g))
+		require.NoError(t, f.AddStraggler(t.Context(), metadata.Straggler{Shard: "a", Placement: 2, Seq: 6, Kind: "delete", Event: []byte{3}}))
+		all, err := f.Stragglers(t.Context())
+		require.NoError(t, err)
+		require.Len(t, all, 2)
+		require.Equal(t, g.Event, all[0].Event)
+		one, err := f.Stragglers(t.Context(), 2, 9)
+		require.NoError(t, err)
+		require.Len(t, one, 1)
+	},
+
+	"QuarantineHoldsUntilReleased": func(t *testing.T, f *fleet) {
+		m := f.register(t)
+		e := metadata.Quarantined{Lane: chunk.Lane{Migration: m.ID, Direction: 4, Partition: 2}, Seq: 8, Event: []byte{1}, Reason: "cannot fold\x00"}
+		require.NoError(t, f.Quarantine(t.Context(), e))
+		require.NoError(t, f.Quarantine(t.Context(), e))
+		got, err := f.Quarantines(t.Context(), m.ID)
+		require.NoError(t, err)
+		require.Len(t, got, 1)
+		require.Equal(t, e.Lane, got[0].Lane)
+		require.NoError(t, f.ReleaseQuarantine(t.Context(), e.Lane, e.Seq))
+		got, err = f.Quarantines(t.Context(), m.ID)
+		require.NoError(t, err)
+		require.Empty(t, got)
+	},
+
+	"MismatchesAgeAndResolve": mismatchesAge,
+
+	"ProxiesLiveWhileTheyAreSeen": func(t *testing.T, f *fleet) {
+		require.NoError(t, f.SeeProxy(t.Context(), "p1", "127.0.0.1:1"))
+		require.NoError(t, f.SeeProxy(t.Context(), "p2", "127.0.0.1:2"))
+		require.NoError(t, f.exec(t, `update proxies set seen_at = seen_at - interval '4 seconds' where id = 'p1'`))
+		live, err := f.LiveProxies(t.Context())
+		require.NoError(t, err)
+		require.Len(t, live, 1)
+		require.Equal(t, "p2", live[0].ID)
+		require.NoError(t, f.SeeProxy(t.Context(), "p1", "127.0.0.1:3"))
+		live, err = f.LiveProxies(t.Context())
+		require.NoError(t, err)
+		require.Len(t, live, 2)
+		require.Equal(t, "127.0.0.1:3", live[0].Address)
+		require.NoError(t, f.exec(t, `update proxies set seen_at = seen_at - interval '2 days' where id = 'p1'`))
+		require.NoError(t, f.SeeProxy(t.Context(), "p2", "127.0.0.1:2"))
+		require.NoError(t, f.RemoveProxy(t.Context(), "p2"))
+		var left int
+		require.NoError(t, f.raw.QueryRow(t.Context(), `select count(*) from proxies`).Scan(&left))
+		require.Zero(t, left)
+	},
+}
+
+// slicesKeepOrder takes slices through their states, by the methods and by hand.
+func slicesKeepOrder(t *testing.T, f *fleet) {
+	m := f.register(t)
+	plan, err := f.PlanSlices(t.Context(), m.ID, "legs", []metadata.Slice{{}, {}})
+	require.NoError(t, err)
+	s := plan[1]
+	requireFailure(t, f.SetSliceState(t.Context(), s, metadata.SliceStored, metadata.SliceLoaded), failure.Lost, "slice.is_planned")
+	require.Error(t, f.exec(t, `update slices set state = 'loaded'`))
+	requireFailure(t, f.StoreSlice(t.Context(), s), failure.Invalid, "slice.incomplete")
+	s.ObjectKey, s.TLo, s.THi = "k", bson.Timestamp{T: 10, I: 1}, bson.Timestamp{T: 9, I: 9}
+	requireFailure(t, f.StoreSlice(t.Context(), s), failure.Invalid, "slice.window")
+	s.THi = bson.Timestamp{T: 1<<32 - 1, I: 1<<32 - 1}
+	s.Docs, s.Bytes, s.Hash, s.Manifest = 3, 300, []byte{1, 2}, json.RawMessage(`{"runs": 2}`)
+	errs := race(4, func(i int) error {
+		mine := s
+		mine.ObjectKey = string(rune('a' + i))
+		return f.StoreSlice(t.Context(), mine)
+	})
+	require.Equal(t, 1, countNil(errs), "one object is the slice's")
+	won := slices.IndexFunc(errs, func(err error) bool { return err == nil })
+	all, err := f.Slices(t.Context(), m.ID)
+	require.NoError(t, err)
+	s.ObjectKey, s.State = string(rune('a'+won)), metadata.SliceStored
+	require.Equal(t, s, all[1])
+	require.NoError(t, f.SetSliceState(t.Context(), s, metadata.SliceStored, metadata.SliceLoaded))
+	requireFailure(t, f.SetSliceState(t.Context(), s, metadata.SliceStored, metadata.SliceLoaded), failure.Lost, "slice.is_loaded")
+	require.NoError(t, f.SetSliceState(t.Context(), s, metadata.SliceLoaded, metadata.SlicePlanned))
+	s.No = 9
+	requireFailure(t, f.SetSliceState(t.Context(), s, metadata.SliceLoaded, metadata.SlicePlanned), failure.Invalid, "slice.unknown")
+}
+
+// mismatchesAge checks what decides whether a difference is old, new or over.
+func mismatchesAge(t *testing.T, f *fleet) {
+	m := f.register(t)
+	long := strings.Repeat("x", 20_000) // longer than an index entry may be
+	found := []metadata.Mismatch{
+		{Collection: "legs", ID: []byte(long), Path: "a.b", Kind: "value"},
+		{Collection: "legs", ID: []byte("2"), Path: long, Kind: "missing"},
+		{Collection: "airports", Kind: "options"},
+	}
+	require.NoError(t, f.RecordMismatches(t.Context(), m.ID, found))
+	some, total, err := f.OpenMismatches(t.Context(), m.ID, 2)
+	require.NoError(t, err)
+	require.Len(t, some, 2)
+	require.Equal(t, int64(3), total)
+
+	began, err := f.Now(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, f.RecordMismatches(t.Context(), m.ID, found[:1]))
+	require.NoError(t, f.ResolveMismatches(t.Context(), m.ID, "legs", began))
+	some, total, err = f.OpenMismatches(t.Context(), m.ID, 10)
+	require.NoError(t, err)
+	require.Equal(t, int64(2), total)
+	i := slices.IndexFunc(some, func(x metadata.Mismatch) bool { return x.Collection == "legs" })
+	require.Equal(t, []byte(long), some[i].ID)
+	require.True(t, some[i].FirstSeen.Before(began), "one seen again keeps its age")
+	require.False(t, some[i].LastSeen.Before(began))
+
+	require.NoError(t, f.RecordMismatches(t.Context(), m.ID, found[1:2]))
+	some, _, err = f.OpenMismatches(t.Context(), m.ID, 10)
+	require.NoError(t, err)
+	i = slices.IndexFunc(some, func(x metadata.Mismatch) bool { return x.Kind == "missing" })
+	require.True(t, some[i].FirstSeen.After(began), "one that comes back is new")
+	require.True(t, slices.IsSortedFunc(some, func(a, b metadata.Mismatch) int { return a.FirstSeen.Compare(b.FirstSeen) }))
+	require.WithinDuration(t, began, some[0].FirstSeen, time.Hour)
+}
