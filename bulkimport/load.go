@@ -23,6 +23,9 @@ func (i *Importer) Load(ctx context.Context, name string) (Result, error) {
 	if err != nil {
 		return result, err
 	}
+	if len(all) == 0 {
+		return result, failure.New(failure.Transient, "import.no_plan", "%s of migration %d has no slices", name, i.Migration)
+	}
 	if _, err := NewWindows(all); err != nil {
 		return result, err
 	}

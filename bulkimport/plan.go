@@ -53,30 +53,42 @@ func (l Limits) perSlice(of size) Documents {
 // boundary. The first slice and the last one are open, so that all slices
 // together hold every _id there can be.
 func (s Source) plan(ctx context.Context, c collection, base Slice, n Documents) ([]Slice, error) {
-	cmd := append(c.find(bson.D{}), bson.E{Key: "projection", Value: bson.D{{Key: "_id", Value: 1}}})
+	cmd, _ := c.find(nil, nil)
+	cmd = append(cmd, bson.E{Key: "projection", Value: bson.D{{Key: "_id", Value: 1}}})
 	cursor, err := s.Client.Database(s.Database).RunCommandCursor(ctx, cmd, options.RunCmd().SetReadPreference(s.preference()))
 	if err != nil {
 		return nil, fmt.Errorf("walk _id of %s.%s: %w", s.Database, c.name, err)
 	}
 	defer func() { _ = cursor.Close(context.WithoutCancel(ctx)) }()
 
-	base.State = Planned
-	planned := []Slice{base}
-	for seen := Documents(0); cursor.Next(ctx); seen++ {
-		if seen == 0 || seen%n != 0 {
+	var boundaries []bson.Raw
+	for seen := Documents(1); cursor.Next(ctx); seen++ {
+		id := cursor.Current.Lookup("_id")
+		if seen <= n || !c.divides(id) {
 			continue
 		}
-		at, err := boundOf(cursor.Current.Lookup("_id"))
+		seen = 1
+		at, err := boundOf(id)
 		if err != nil {
 			return nil, err
 		}
+		boundaries = append(boundaries, at)
+	}
+	if err := cursor.Err(); err != nil {
+		return nil, fmt.Errorf("walk _id of %s.%s: %w", s.Database, c.name, err)
+	}
+	return slicesAt(base, boundaries), nil
+}
+
+// slicesAt gives the slices between boundaries.
+func slicesAt(base Slice, boundaries []bson.Raw) []Slice {
+	base.State = Planned
+	planned := []Slice{base}
+	for _, at := range boundaries {
 		next := base
 		next.Number, next.Lo = len(planned), at
 		planned[len(planned)-1].Hi = at
 		planned = append(planned, next)
 	}
-	if err := cursor.Err(); err != nil {
-		return nil, fmt.Errorf("walk _id of %s.%s: %w", s.Database, c.name, err)
-	}
-	return planned, nil
+	return planned
 }

@@ -3,7 +3,6 @@ package bulkimport
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -11,17 +10,16 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 
-	"drover/chunk"
 	"drover/internal/failure"
 )
 
 // Source is the placement that is read.
 type Source struct {
-	Client     *mongo.Client // as [chunk.ReaderUser]
+	Client     *mongo.Client // as drover_read
 	Database   string        // the physical one
 	Preference *readpref.ReadPref
 	// Pinned says that a trial showed snapshot reads at a time to be pinned
-	// ([chunk.Capabilities].PinsSnapshots). Elsewhere slices are read in
+	// (capability pins_snapshots). Elsewhere slices are read in
 	// transactions, on the primary, whatever Preference says.
 	Pinned bool
 	// Start is the cluster time of the start marker, as it came out of the
@@ -34,18 +32,11 @@ type Source struct {
 	Settled func(context.Context) (bson.Timestamp, error)
 }
 
-// snapshot is what one read of a slice gave.
-type snapshot struct {
-	docs     []bson.Raw
-	bytes    Bytes
-	from, to bson.Timestamp
-	next     bson.Raw // where the read was cut, nil when it came to the end
-}
-
 // collection is what the reader must know of a collection.
 type collection struct {
-	name     string
-	collated bool // its _id index does not stand in the order of simple comparison
+	name      string
+	collated  bool // its _id index does not stand in the order of simple comparison
+	clustered bool // it has no _id index: the collection itself is one
 }
 
 // inspect looks a collection up and refuses one that cannot be read by _id.
@@ -65,7 +56,8 @@ func (s Source) inspect(ctx context.Context, name string) (collection, error) {
 	if locale, ok := found[0].Options.Lookup("collation", "locale").StringValueOK(); ok {
 		c.collated = locale != "simple"
 	}
-	if _, clustered := found[0].Options.Lookup("clusteredIndex", "key").DocumentOK(); clustered {
+	if _, ok := found[0].Options.Lookup("clusteredIndex", "key").DocumentOK(); ok {
+		c.clustered = true
 		return c, nil
 	}
 	specs, err := db.Collection(name).Indexes().ListSpecifications(ctx)
@@ -81,15 +73,43 @@ func (s Source) inspect(ctx context.Context, name string) (collection, error) {
 		WithHint("a collection without an _id index cannot be cut into slices: build the index, or copy the collection into a new one")
 }
 
-// find gives the command that reads a range in the order of _id.
-func (c collection) find(filter bson.D) bson.D {
-	cmd := bson.D{{Key: "find", Value: c.name}, {Key: "filter", Value: filter}, {Key: "sort", Value: bson.D{{Key: "_id", Value: 1}}}}
+// divides reports whether the collection can be cut at an _id. Binary values are
+// only safe as the bounds of an index scan (see find), which needs an index that
+// stands in the order of BSON.
+func (c collection) divides(id bson.RawValue) bool {
+	return id.Type != bson.TypeBinary || !c.collated && !c.clustered
+}
+
+// find gives the command that reads a range in the order of _id. exact says that
+// the range is meant by the command's min and max and not by its filter: MongoDB
+// orders binary values by their length first, and SecantusDB does so in its
+// indexes but not when it compares, nor does it then sort.
+func (c collection) find(lo, hi bson.Raw) (cmd bson.D, exact bool) {
+	cmd = bson.D{{Key: "find", Value: c.name}, {Key: "sort", Value: bson.D{{Key: "_id", Value: 1}}}}
+	exact = isBinary(lo) || isBinary(hi)
+	if !exact {
+		cmd = append(cmd, bson.E{Key: "filter", Value: idFilter(lo, hi)})
+	}
 	if c.collated {
 		// The index is of no use for this order: the server sorts.
-		return append(cmd, bson.E{Key: "collation", Value: bson.D{{Key: "locale", Value: "simple"}}},
-			bson.E{Key: "allowDiskUse", Value: true})
+		cmd = append(cmd, bson.E{Key: "collation", Value: bson.D{{Key: "locale", Value: "simple"}}}, bson.E{Key: "allowDiskUse", Value: true})
 	}
-	return append(cmd, bson.E{Key: "hint", Value: bson.D{{Key: "_id", Value: 1}}})
+	if !c.collated && !c.clustered {
+		cmd = append(cmd, bson.E{Key: "hint", Value: bson.D{{Key: "_id", Value: 1}}})
+	}
+	if exact && len(lo) > 0 {
+		cmd = append(cmd, bson.E{Key: "min", Value: lo})
+	}
+	if exact && len(hi) > 0 {
+		cmd = append(cmd, bson.E{Key: "max", Value: hi})
+	}
+	return cmd, exact
+}
+
+// isBinary reports whether a boundary is a binary value.
+func isBinary(b bson.Raw) bool {
+	v, ok := bound(b)
+	return ok && v.Type == bson.TypeBinary
 }
 
 // read reads a slice at one snapshot, as far as limits allow.
@@ -112,14 +132,13 @@ func (s Source) readPinned(ctx context.Context, c collection, slice Slice, limit
 	if at.Before(s.Start) {
 		at = s.Start
 	}
-	cmd := append(c.find(idFilter(slice.Lo, slice.Hi)), bson.E{Key: "readConcern", Value: bson.D{
-		{Key: "level", Value: "snapshot"}, {Key: "atClusterTime", Value: at},
-	}})
+	cmd, _ := c.find(slice.Lo, slice.Hi)
+	cmd = append(cmd, bson.E{Key: "readConcern", Value: bson.D{{Key: "level", Value: "snapshot"}, {Key: "atClusterTime", Value: at}}})
 	cursor, err := db.RunCommandCursor(ctx, cmd, options.RunCmd().SetReadPreference(s.preference()))
 	if err != nil {
 		return snapshot{}, fmt.Errorf("read %s at %v: %w", slice, at, err)
 	}
-	read, err := collect(ctx, cursor, slice, limits)
+	read, err := collect(ctx, cursor, c, slice, limits)
 	read.from, read.to = at, at
 	return read, err
 }
@@ -150,7 +169,8 @@ func (s Source) readInTransaction(ctx context.Context, c collection, slice Slice
 		return snapshot{}, fmt.Errorf("start transaction: %w", err)
 	}
 	inTransaction := mongo.NewSessionContext(ctx, session)
-	cursor, err := s.Client.Database(s.Database).RunCommandCursor(inTransaction, c.find(idFilter(slice.Lo, slice.Hi)))
+	cmd, exact := c.find(slice.Lo, slice.Hi)
+	cursor, err := s.Client.Database(s.Database).RunCommandCursor(inTransaction, cmd)
 	if err != nil {
 		return snapshot{}, fmt.Errorf("read %s: %w", slice, err)
 	}
@@ -158,7 +178,11 @@ func (s Source) readInTransaction(ctx context.Context, c collection, slice Slice
 	if err != nil {
 		return snapshot{}, err
 	}
-	read, err := collect(inTransaction, cursor, slice, limits)
+	collecting := collect
+	if exact {
+		collecting = collectUnordered
+	}
+	read, err := collecting(inTransaction, cursor, c, slice, limits)
 	read.from, read.to = from, to
 	return read, err
 }
@@ -193,42 +217,4 @@ func (s Source) preference() *readpref.ReadPref {
 		return readpref.Primary()
 	}
 	return s.Preference
-}
-
-// collect drains a cursor into memory until a limit, checking that _id ascends
-// within the slice: every later step leans on that.
-func collect(ctx context.Context, cursor *mongo.Cursor, slice Slice, limits Limits) (read snapshot, err error) {
-	defer func() { _ = cursor.Close(context.WithoutCancel(ctx)) }()
-	within, err := slice.keyRange()
-	if err != nil {
-		return read, err
-	}
-	end := time.Now().Add(limits.Snapshot)
-	last, first := within.Lo, true
-	for cursor.Next(ctx) {
-		id, err := cursor.Current.LookupErr("_id")
-		if err != nil {
-			return read, fmt.Errorf("document without _id in %s: %w", slice, err)
-		}
-		key, err := chunk.EncodeValue(id)
-		if err != nil {
-			return read, fmt.Errorf("_id in %s: %w", slice, err)
-		}
-		if key < last || key >= within.Hi || key == last && !first {
-			return read, failure.New(failure.Invalid, "import.unordered", "%s: the server does not return %v in MongoDB's order of _id", slice, id).
-				WithHint("_id values of these types cannot be moved from this server")
-		}
-		last, first = key, false
-		size := Bytes(len(cursor.Current))
-		if n := Documents(len(read.docs)); n > 0 && (n >= limits.Documents || read.bytes+size > limits.Bytes || time.Now().After(end)) {
-			read.next, err = boundOf(id)
-			return read, err
-		}
-		read.docs = append(read.docs, append(bson.Raw(nil), cursor.Current...))
-		read.bytes += size
-	}
-	if err := cursor.Err(); err != nil {
-		return read, fmt.Errorf("read %s: %w", slice, err)
-	}
-	return read, nil
 }

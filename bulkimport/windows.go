@@ -30,7 +30,7 @@ func NewWindows(stored []Slice) (Windows, error) {
 	w := Windows{Collections: map[string][]Window{}}
 	ranges := map[string][]chunk.Range{}
 	for _, s := range stored {
-		if s.State == Planned {
+		if s.State != Stored && s.State != Loaded {
 			return w, failure.New(failure.Transient, "import.unfinished", "%s is not stored", s)
 		}
 		r, err := s.keyRange()

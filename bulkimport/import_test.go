@@ -1,0 +1,285 @@
+package bulkimport_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"drover/bulkimport"
+	"drover/chunk"
+	"drover/internal/failure"
+	"drover/internal/stoppoint"
+)
+
+func TestImportKeepsEveryTypeOfValue(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var docs []any
+	for n, id := range ids() {
+		docs = append(docs, bson.D{{Key: "_id", Value: id}, {Key: "n", Value: n}})
+	}
+	b.insert(t, "ids", docs...)
+	docs = nil
+	for n, v := range values() {
+		docs = append(docs, bson.D{{Key: "_id", Value: n}, {Key: "v", Value: v}, {Key: "sub", Value: bson.D{{Key: "v", Value: v}}}, {Key: "a", Value: bson.A{v}}})
+	}
+	b.insert(t, "values", docs...)
+	b.importer.Limits.Documents = 4
+
+	result, err := b.importer.Run(t.Context(), []chunk.Collection{collection(t, "ids"), collection(t, "values", bson.D{{Key: "v", Value: -1}})})
+	require.NoError(t, err)
+	b.requireCopied(t, "ids")
+	b.requireCopied(t, "values")
+	require.Equal(t, bulkimport.Documents(len(ids())+len(values())), result.Documents)
+	require.Greater(t, result.Slices, 20)
+	require.Equal(t, "v desc, _id", result.Orders["values"].String())
+	requireWindows(t, b, ids())
+}
+
+// requireWindows wants every value to have the window of the slice it was read with.
+func requireWindows(t *testing.T, b *bundle, ids []any) {
+	t.Helper()
+	windows, err := b.importer.Windows(t.Context())
+	require.NoError(t, err)
+	encoded, err := bson.Marshal(windows)
+	require.NoError(t, err)
+	var decoded bulkimport.Windows
+	require.NoError(t, bson.Unmarshal(encoded, &decoded))
+	require.Equal(t, windows, decoded)
+	for _, id := range ids {
+		doc, err := bson.Marshal(bson.D{{Key: "_id", Value: id}})
+		require.NoError(t, err)
+		lo, hi, err := windows.Window("ids", bson.Raw(doc).Lookup("_id"))
+		require.NoError(t, err)
+		require.False(t, lo.Before(b.importer.Source.Start))
+		require.False(t, hi.Before(lo))
+		require.False(t, windows.Latest().Before(hi))
+	}
+	lo, hi, err := windows.Window("unknown", bson.RawValue{Type: bson.TypeNull})
+	require.NoError(t, err)
+	require.True(t, lo.IsZero() && hi.IsZero())
+}
+
+func TestEmptyCollectionHasAWindow(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	require.NoError(t, b.source.CreateCollection(t.Context(), "empty"))
+	result, err := b.importer.Run(t.Context(), []chunk.Collection{collection(t, "empty", bson.D{{Key: "a", Value: 1}})})
+	require.NoError(t, err)
+	require.Equal(t, 1, result.Slices)
+	require.Zero(t, result.Documents)
+	windows, err := b.importer.Windows(t.Context())
+	require.NoError(t, err)
+	require.False(t, windows.Latest().IsZero())
+}
+
+// A few large documents behind many small ones: a plan by numbers alone would
+// give a slice of them all.
+func TestSliceThatIsTooLargeIsCut(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var docs []any
+	for n := range 2000 {
+		docs = append(docs, bson.D{{Key: "_id", Value: n}, {Key: "pad", Value: strings.Repeat("x", 100)}})
+	}
+	b.insert(t, "skewed", docs...)
+	for n := range 10 {
+		b.insert(t, "skewed", bson.D{{Key: "_id", Value: 10_000 + n}, {Key: "pad", Value: strings.Repeat(fmt.Sprint(n), 1<<20)}})
+	}
+	b.importer.Limits = bulkimport.Limits{Documents: 500, Bytes: 2 * bulkimport.MiB}
+	_, err := b.importer.Run(t.Context(), []chunk.Collection{collection(t, "skewed")})
+	require.NoError(t, err)
+	b.requireCopied(t, "skewed")
+	all, err := b.slices.List(t.Context(), 7)
+	require.NoError(t, err)
+	for _, s := range all {
+		require.LessOrEqual(t, s.Object.Documents, bulkimport.Documents(500), "%v", s)
+		require.True(t, s.Object.Bytes <= 2*bulkimport.MiB || s.Object.Documents == 1, "%v: %d bytes", s, s.Object.Bytes)
+	}
+}
+
+func TestLargestDocuments(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for n := range 3 {
+		b.insert(t, "large", bson.D{{Key: "_id", Value: n}, {Key: "pad", Value: strings.Repeat(fmt.Sprint(n), 13<<20)}})
+	}
+	_, err := b.importer.Run(t.Context(), []chunk.Collection{collection(t, "large")})
+	require.NoError(t, err)
+	b.requireCopied(t, "large")
+}
+
+// errKilled stands for the death of the process.
+var errKilled = errors.New("killed")
+
+// A process dies at each place where that matters, at the first pass and at a
+// later one; another one goes on. Nothing is missing, nothing is twice, and what
+// was stored is not stored again.
+func TestKilledImportResumes(t *testing.T) {
+	t.Parallel()
+	for _, point := range []string{
+		"import.planned", "import.object-stored", "import.stored", "import.inserted", "import.stretch-loaded", "import.before-loaded",
+	} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			var docs []any
+			for n := range 1000 {
+				docs = append(docs, bson.D{{Key: "_id", Value: fmt.Sprintf("%x", n*7919)}, {Key: "a", Value: n % 13}, {Key: "pad", Value: strings.Repeat("y", 300)}})
+			}
+			b.insert(t, "c", docs...)
+			c := []chunk.Collection{collection(t, "c", bson.D{{Key: "a", Value: 1}})}
+			for pass := 0; ; pass++ {
+				i := b.again()
+				i.Readers, i.Loaders = 1, 1
+				hits, killed := 0, false
+				i.Stops = stoppoint.New(func(_ context.Context, name string) error {
+					if name == point {
+						if hits++; hits == pass+1 && pass < 3 {
+							killed = true
+							return errKilled
+						}
+					}
+					return nil
+				})
+				before, err := b.slices.List(t.Context(), 7)
+				require.NoError(t, err)
+				_, err = i.Run(t.Context(), c)
+				after, listErr := b.slices.List(t.Context(), 7)
+				require.NoError(t, listErr)
+				requireStoredStays(t, before, after)
+				if !killed {
+					require.NoError(t, err)
+					break
+				}
+				require.ErrorIs(t, err, errKilled)
+			}
+			b.requireCopied(t, "c")
+			_, err := b.again().Run(t.Context(), c)
+			require.NoError(t, err, "once more changes nothing")
+			b.requireCopied(t, "c")
+		})
+	}
+}
+
+// requireStoredStays wants the objects that were recorded before to be the same after.
+func requireStoredStays(t *testing.T, before, after []bulkimport.Slice) {
+	t.Helper()
+	for _, s := range before {
+		if s.State != bulkimport.Planned {
+			require.Equal(t, s.Object, after[s.Number].Object)
+		}
+	}
+}
+
+// Two documents held one unique value one after the other, and two slices saw
+// both of them.
+func TestDocumentWithoutItsUniqueValueIsParked(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.insert(t, "c", bson.D{{Key: "_id", Value: 1}, {Key: "u", Value: "x"}}, bson.D{{Key: "_id", Value: "one"}, {Key: "u", Value: "x"}},
+		bson.D{{Key: "_id", Value: 2}, {Key: "u", Value: "y"}})
+	_, err := b.target.Collection("c").Indexes().CreateOne(t.Context(),
+		mongo.IndexModel{Keys: bson.D{{Key: "u", Value: 1}}, Options: options.Index().SetUnique(true)})
+	require.NoError(t, err)
+
+	// Killed after the first insert, so that the second run meets all of them.
+	killed := b.again()
+	killed.Stops = stoppoint.New(func(_ context.Context, name string) error {
+		if name == "import.inserted" {
+			return errKilled
+		}
+		return nil
+	})
+	_, err = killed.Run(t.Context(), []chunk.Collection{collection(t, "c")})
+	require.ErrorIs(t, err, errKilled)
+	result, err := b.importer.Run(t.Context(), []chunk.Collection{collection(t, "c")})
+	require.NoError(t, err)
+	require.Equal(t, bulkimport.Documents(1), result.Parked)
+	require.Len(t, contents(t, b.target, "c"), 2)
+
+	parked := contents(t, b.client.Database(chunk.SystemDatabase), chunk.ParkedCollection)
+	require.Len(t, parked, 1)
+	for _, p := range parked {
+		require.Equal(t, int64(7), p.Lookup("_id", "m").AsInt64())
+		require.Equal(t, "c", p.Lookup("_id", "c").StringValue())
+		_, image := p.Lookup("doc").Binary()
+		require.Equal(t, p.Lookup("_id", "id"), bson.Raw(image).Lookup("_id"))
+		require.Equal(t, "x", p.Lookup("key", "u").StringValue())
+	}
+}
+
+func TestEmptyTimestampsStay(t *testing.T) {
+	t.Parallel()
+	for _, keeps := range []bool{true, false} {
+		t.Run(fmt.Sprintf("keeps=%v", keeps), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.insert(t, "c", bson.D{{Key: "_id", Value: 1}, {Key: "t", Value: bson.Timestamp{}}, {Key: "sub", Value: bson.D{{Key: "t", Value: bson.Timestamp{}}}}},
+				bson.D{{Key: "_id", Value: bson.Timestamp{}}, {Key: "a", Value: 1}, {Key: "t", Value: bson.Timestamp{}}}, bson.D{{Key: "_id", Value: 2}})
+			b.importer.Target.KeepsEmptyTimestamps = keeps
+			killed := b.again()
+			killed.Stops = stoppoint.New(func(_ context.Context, name string) error {
+				if name == "import.inserted" {
+					return errKilled
+				}
+				return nil
+			})
+			_, err := killed.Run(t.Context(), []chunk.Collection{collection(t, "c")})
+			require.ErrorIs(t, err, errKilled)
+			_, err = b.importer.Run(t.Context(), []chunk.Collection{collection(t, "c")})
+			require.NoError(t, err)
+			b.requireCopied(t, "c")
+		})
+	}
+}
+
+func TestCollectionsOfOtherKinds(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	french := options.CreateCollection().SetCollation(&options.Collation{Locale: "fr", Strength: 2})
+	clustered := options.CreateCollection().SetClusteredIndex(bson.D{{Key: "key", Value: bson.D{{Key: "_id", Value: 1}}}, {Key: "unique", Value: true}})
+	strict := options.CreateCollection().SetValidator(bson.D{{Key: "missing", Value: bson.D{{Key: "$exists", Value: true}}}})
+	for _, db := range []*mongo.Database{b.source, b.target} {
+		require.NoError(t, db.CreateCollection(t.Context(), "french", french))
+		require.NoError(t, db.CreateCollection(t.Context(), "clustered", clustered))
+	}
+	require.NoError(t, b.target.CreateCollection(t.Context(), "strict", strict))
+	for _, id := range []any{"a", "B", "é", "c", "Z", 5, bson.D{{Key: "x", Value: "q"}}} {
+		for _, name := range []string{"french", "clustered", "strict"} {
+			b.insert(t, name, bson.D{{Key: "_id", Value: id}})
+		}
+	}
+	b.importer.Limits.Documents = 2
+	_, err := b.importer.Run(t.Context(), []chunk.Collection{collection(t, "french"), collection(t, "clustered"), collection(t, "strict")})
+	require.NoError(t, err)
+	for _, name := range []string{"french", "clustered", "strict"} {
+		b.requireCopied(t, name)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	require.NoError(t, b.source.CreateView(t.Context(), "view", "c", mongo.Pipeline{}))
+	b.insert(t, "c", bson.D{{Key: "_id", Value: 1}, {Key: "v", Value: 1}})
+	for name, code := range map[string]string{"view": "import.not_a_collection", "absent": "import.no_collection"} {
+		_, err := b.importer.Run(t.Context(), []chunk.Collection{collection(t, name)})
+		require.True(t, failure.HasCode(err, code), "%s: %v", name, err)
+	}
+	_, err := b.importer.Load(t.Context(), "c")
+	require.Error(t, err, "nothing is stored")
+
+	_, err = b.target.Collection("c").InsertOne(t.Context(), bson.D{{Key: "_id", Value: 1}, {Key: "v", Value: 2}})
+	require.NoError(t, err)
+	_, err = b.importer.Run(t.Context(), []chunk.Collection{collection(t, "c")})
+	require.True(t, failure.HasCode(err, "import.foreign_document"), "%v", err)
+	require.True(t, failure.Is(err, failure.Mismatch))
+}
