@@ -9,14 +9,15 @@ import (
 
 // BSON types that the fold must know.
 const (
-	typeDouble   = 0x01
-	typeString   = 0x02
-	typeDocument = 0x03
-	typeArray    = 0x04
-	typeNull     = 0x0a
-	typeInt32    = 0x10
-	typeInt64    = 0x12
-	typeDecimal  = 0x13
+	typeDouble    = 0x01
+	typeString    = 0x02
+	typeDocument  = 0x03
+	typeArray     = 0x04
+	typeNull      = 0x0a
+	typeInt32     = 0x10
+	typeInt64     = 0x12
+	typeTimestamp = 0x11
+	typeDecimal   = 0x13
 )
 
 // indexAt is the number of elements from which a document's names are looked
@@ -224,7 +225,7 @@ func valueLength(kind byte, b []byte) (int, bool) {
 		return 1, true
 	case typeInt32:
 		return 4, true
-	case typeDouble, 0x09, 0x11, typeInt64:
+	case typeDouble, 0x09, typeTimestamp, typeInt64:
 		return 8, true
 	case 0x07:
 		return 12, true

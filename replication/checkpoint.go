@@ -1,0 +1,166 @@
+package replication
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"drover/chunk"
+	"drover/internal/failure"
+	"drover/internal/mongocode"
+)
+
+// Checkpoint is a lane's durable state, on its target shard.
+type Checkpoint struct {
+	ID        string            `bson:"_id"`
+	Migration chunk.MigrationID `bson:"migration"`
+	Direction chunk.AttemptID   `bson:"direction"`
+	Partition int32             `bson:"partition"`
+	Epoch     int64             `bson:"epoch"`   // grows with every owner
+	Seq       int64             `bson:"seq"`     // of the newest record that is dealt with; 0: the start marker was not met
+	Offset    int64             `bson:"offset"`  // of that record
+	Marker    string            `bson:"marker"`  // key of the newest marker of the migration that was passed
+	Since     int64             `bson:"since"`   // records since the newest marker of any kind
+	Session   bson.Binary       `bson:"session"` // the owner's lsid id
+	Applied   int64             `bson:"applied"` // events applied, ever
+	Turn      int64             `bson:"turn"`    // grows with every write of the lane
+	At        time.Time         `bson:"at"`
+	Closed    bool              `bson:"closed,omitempty"` // no owner may take it any more
+}
+
+// laneID is the _id of a lane's checkpoint: "m7/d0/p3". Capture reads the
+// migration out of it.
+func laneID(l chunk.Lane) string {
+	return fmt.Sprintf("m%d/d%d/p%d", l.Migration, l.Direction, l.Partition)
+}
+
+// checkpoints is the collection, written and read with majority.
+func checkpoints(client *mongo.Client) *mongo.Collection {
+	return client.Database(chunk.SystemDatabase).Collection(chunk.CheckpointsCollection,
+		options.Collection().SetWriteConcern(writeconcern.Majority()).SetReadConcern(readconcern.Majority()))
+}
+
+// readCheckpoint reads a lane's checkpoint; nil when there is none.
+func readCheckpoint(ctx context.Context, client *mongo.Client, id string) (*Checkpoint, error) {
+	var c Checkpoint
+	err := checkpoints(client).FindOne(ctx, bson.D{{Key: "_id", Value: id}}).Decode(&c)
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		return nil, nil //nolint:nilnil // documented
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read checkpoint %s: %w", id, err)
+	}
+	return &c, nil
+}
+
+// takeCheckpoint makes the session the lane's owner. first is the checkpoint of
+// a lane that was never owned.
+//
+// Before: nothing. After: no transaction of a former owner is open, and none
+// that it begins can commit: the epoch is another. If interrupted: the former
+// owner may be cut off; run again.
+func takeCheckpoint(ctx context.Context, cfg *Config, lane chunk.Lane, session bson.Binary, from int64) (*Checkpoint, error) {
+	id := laneID(lane)
+	first := bson.D{
+		{Key: "migration", Value: lane.Migration}, {Key: "direction", Value: lane.Direction}, {Key: "partition", Value: lane.Partition},
+		{Key: "seq", Value: int64(0)}, {Key: "offset", Value: from - 1}, {Key: "marker", Value: ""}, {Key: "since", Value: int64(0)},
+		{Key: "applied", Value: int64(0)},
+	}
+	for attempt := 0; ; attempt++ {
+		old, err := readCheckpoint(ctx, cfg.Target, id)
+		if err != nil {
+			return nil, err
+		}
+		if old != nil && old.Closed {
+			return nil, closedError(id)
+		}
+		// Twice: a transaction that the former owner began in between would hold
+		// the checkpoint against us until it ends.
+		if old != nil && len(old.Session.Data) > 0 && !bytes.Equal(old.Session.Data, session.Data) {
+			if err := cfg.Sessions.KillSession(ctx, chunk.ApplierUser, old.Session.Data); err != nil {
+				return nil, fmt.Errorf("kill session of lane %s's former owner: %w", id, err)
+			}
+		}
+		var c Checkpoint
+		err = checkpoints(cfg.Target).FindOneAndUpdate(ctx,
+			bson.D{{Key: "_id", Value: id}, {Key: "closed", Value: bson.D{{Key: "$ne", Value: true}}}},
+			bson.D{
+				{Key: "$setOnInsert", Value: first},
+				{Key: "$inc", Value: bson.D{{Key: "epoch", Value: int64(1)}, {Key: "turn", Value: int64(1)}}},
+				{Key: "$set", Value: bson.D{{Key: "session", Value: session}, {Key: "at", Value: time.Now()}}},
+			},
+			options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After)).Decode(&c)
+		if err == nil {
+			return &c, nil
+		}
+		again := mongocode.IsDuplicateKey(err) || mongocode.IsWriteConflict(err) // made or closed meanwhile; held by a transaction
+		if !again || attempt >= 100 {
+			return nil, fmt.Errorf("take lane %s: %w", id, err)
+		}
+		if err := pause(ctx, 5*time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// closedError says that nobody may own the lane any more.
+func closedError(id string) error {
+	return failure.New(failure.Lost, "lane.closed", "lane %s is closed", id)
+}
+
+// CloseLanes ends every lane of a direction for good: their owners are refused
+// by the server from then on, and no new owner can take them. It may be run again.
+func CloseLanes(ctx context.Context, client *mongo.Client, m chunk.MigrationID, direction chunk.AttemptID) error {
+	for attempt := 0; ; attempt++ {
+		_, err := checkpoints(client).UpdateMany(ctx,
+			bson.D{{Key: "migration", Value: m}, {Key: "direction", Value: direction}, {Key: "closed", Value: bson.D{{Key: "$ne", Value: true}}}},
+			bson.D{
+				{Key: "$inc", Value: bson.D{{Key: "epoch", Value: int64(1)}, {Key: "turn", Value: int64(1)}}},
+				{Key: "$set", Value: bson.D{{Key: "closed", Value: true}, {Key: "at", Value: time.Now()}}},
+			})
+		if err == nil {
+			return nil
+		}
+		if !mongocode.IsWriteConflict(err) || attempt >= 1000 { // a lane's transaction holds it for a moment
+			return fmt.Errorf("close lanes m%d/d%d: %w", m, direction, err)
+		}
+		if err := pause(ctx, time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// ReadCheckpoints gives the checkpoints of one direction, by partition, read
+// with majority.
+func ReadCheckpoints(ctx context.Context, client *mongo.Client, m chunk.MigrationID, direction chunk.AttemptID) ([]Checkpoint, error) {
+	cur, err := checkpoints(client).Find(ctx, bson.D{{Key: "migration", Value: m}, {Key: "direction", Value: direction}},
+		options.Find().SetSort(bson.D{{Key: "partition", Value: 1}}))
+	if err != nil {
+		return nil, fmt.Errorf("read checkpoints m%d/d%d: %w", m, direction, err)
+	}
+	var all []Checkpoint
+	if err := cur.All(ctx, &all); err != nil {
+		return nil, fmt.Errorf("read checkpoints m%d/d%d: %w", m, direction, err)
+	}
+	return all, nil
+}
+
+// pause waits, or gives ctx's cause.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.C:
+		return nil
+	}
+}

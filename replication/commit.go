@@ -1,0 +1,191 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"drover/internal/failure"
+)
+
+// maxConflicts is how many broken unique keys one batch is repeated for before
+// it is split.
+const maxConflicts = 16
+
+// commitAll applies a batch, in several transactions where one is too large.
+// An event that stops the lane leaves everything before it applied.
+func (l *Lane) commitAll(ctx context.Context, b *batch) error {
+	err := l.commit(ctx, b)
+	var split *splitError
+	var stop *stopError
+	switch {
+	case errors.As(err, &split) && len(b.items) > 1:
+		half := len(b.items) / 2
+		if err := l.commitAll(ctx, b.prefix(half)); err != nil {
+			return err
+		}
+		return l.commitAll(ctx, b.rest(half))
+	case errors.As(err, &stop):
+		if stop.at > 0 {
+			if err := l.commitAll(ctx, b.prefix(stop.at)); err != nil {
+				return err
+			}
+		}
+		return l.report(ctx, b.items[stop.at], stop)
+	default:
+		return err
+	}
+}
+
+// report keeps what stops the lane.
+func (l *Lane) report(ctx context.Context, it item, stop *stopError) error {
+	r := Report{
+		Lane: l.lane, Collection: it.event.Collection, ID: it.event.ID(), Seq: it.pos.seq, Offset: it.pos.offset,
+		Op: it.event.Op, Code: stop.code, Reason: stop.reason, Event: it.event, At: time.Now(),
+	}
+	keep := l.cfg.Reports.Diverged
+	if stop.poison {
+		keep = l.cfg.Reports.Quarantine
+		l.cfg.Metrics.poison.Inc()
+	} else {
+		l.cfg.Metrics.diverged.Inc()
+	}
+	return errors.Join(stop.failure(l.id, it.event), keep(ctx, r))
+}
+
+// commit applies a batch in one transaction.
+func (l *Lane) commit(ctx context.Context, b *batch) error {
+	docs, err := l.group(b)
+	if err != nil {
+		return err
+	}
+	g := goal{pos: b.pos, marker: l.marker, applied: len(b.items)}
+	if b.marker != nil {
+		g.marker = b.marker.Key()
+	}
+	started := time.Now()
+	err = l.commitDocs(ctx, g, docs, func() error { return resolveAll(docs, l.cfg.Fold) })
+	for conflicts := 0; err != nil; conflicts++ {
+		var c *conflict
+		if !errors.As(err, &c) {
+			return err
+		}
+		if err := l.giveWay(c, docs); err != nil {
+			return err
+		}
+		l.cfg.Metrics.conflicts.Inc()
+		if conflicts >= maxConflicts && len(b.items) > 1 {
+			return &splitError{bytes: b.bytes}
+		}
+		err = l.commitDocs(ctx, g, docs, func() error { return resolveAll(docs, l.cfg.Fold) })
+	}
+	l.noteParked(docs)
+	l.gauge.passed(b, len(docs))
+	l.cfg.Metrics.batch(b, docs, time.Since(started))
+	if len(docs) > 0 {
+		l.released()
+	}
+	return nil
+}
+
+// resolveAll works out every document's new image.
+func resolveAll(docs []*document, opts FoldOptions) error {
+	var first *stopError
+	for _, d := range docs {
+		err := d.resolve(opts)
+		var stop *stopError
+		if errors.As(err, &stop) {
+			if first == nil || stop.at < first.at {
+				first = stop
+			}
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if first != nil {
+		return first
+	}
+	return nil
+}
+
+// giveWay decides what a document does that broke a unique index.
+func (l *Lane) giveWay(c *conflict, docs []*document) error {
+	d := c.doc
+	d.holder = c
+	switch {
+	case !d.probe && (c.onID || c.pattern == nil):
+		d.probe = true // it was taken to be missing
+	case c.onID:
+		return failure.New(failure.Mismatch, "lane.foreign_write", "lane %s: a document of %s came to be on the target meanwhile", l.id, d.collection).
+			WithHint("somebody else writes to the target placement: find out who, then start the migration again")
+	case d.old != nil && d.way == inPlace:
+		d.way = anew
+		l.allAnew(d.collection, docs)
+	default:
+		d.way = aside
+	}
+	return nil
+}
+
+// allAnew rewrites every replaced document of the collection by delete and
+// insert once two of them had to be: keys change hands among them.
+func (l *Lane) allAnew(collection string, docs []*document) {
+	n := 0
+	for _, d := range docs {
+		if d.collection == collection && d.way == anew {
+			n++
+		}
+	}
+	if n < 2 {
+		return
+	}
+	for _, d := range docs {
+		if d.collection == collection && d.old != nil && d.way == inPlace {
+			d.way = anew
+		}
+	}
+}
+
+// commitDocs moves the checkpoint to g together with the documents' writes.
+// settled works out the new images once the old ones are there. It gives a
+// [conflict] when a unique index refuses.
+func (l *Lane) commitDocs(ctx context.Context, g goal, docs []*document, settled func() error) error {
+	doubt := false
+	err := l.patiently(ctx, func(ctx context.Context) error {
+		return l.attempt(ctx, &doubt, func(ctx context.Context) error {
+			if len(docs) == 0 {
+				return l.advanceAlone(ctx, g)
+			}
+			return l.transact(ctx, g, func(ctx context.Context) error {
+				if err := l.fetch(ctx, docs); err != nil {
+					return err
+				}
+				if err := settled(); err != nil {
+					return err
+				}
+				return l.write(ctx, docs)
+			})
+		})
+	})
+	if err != nil {
+		return err
+	}
+	l.moved(g)
+	return nil
+}
+
+// advanceAlone moves the checkpoint when nothing else is to be written.
+func (l *Lane) advanceAlone(ctx context.Context, g goal) error {
+	if err := l.point(ctx, "lane.begun"); err != nil {
+		return err
+	}
+	if err := l.advance(ctx, g, true); err != nil {
+		if errors.Is(err, errMoved) {
+			return err
+		}
+		return errors.Join(errDoubt, err)
+	}
+	return l.point(ctx, "lane.committed")
+}

@@ -1,0 +1,261 @@
+package replication
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"drover/internal/failure"
+	"drover/internal/mongocode"
+)
+
+// A command holds at most so many documents and bytes: below the server's
+// limit of a command, which is that of one document.
+const (
+	commandDocs  = 1000
+	commandBytes = 12 << 20
+)
+
+// conflict is a document that broke a unique index.
+type conflict struct {
+	doc     *document
+	pattern bson.Raw // nil where the server does not say
+	value   bson.Raw
+	onID    bool
+}
+
+func (c *conflict) Error() string {
+	return fmt.Sprintf("a document of %s breaks the unique index %s", c.doc.collection, indexName(c.pattern))
+}
+
+// fetch gets the images of the documents that are probed, in the transaction.
+// One that is not in its collection may be parked.
+func (l *Lane) fetch(ctx context.Context, docs []*document) error {
+	probed := map[string][]*document{}
+	for _, d := range docs {
+		d.old, d.was, d.parked = nil, nil, false
+		if d.probe {
+			probed[d.collection] = append(probed[d.collection], d)
+		}
+	}
+	size := 0
+	for collection, ds := range probed {
+		n, err := l.readImages(ctx, collection, ds)
+		if err != nil {
+			return err
+		}
+		size += n
+	}
+	if size > l.cfg.Limits.ImageBytes && len(docs) > 1 {
+		return &splitError{bytes: size}
+	}
+	return l.readParked(ctx, docs)
+}
+
+// readImages reads documents of one collection.
+//
+// The filter names no collation: a collection's _id index has the collection's
+// own, and with another one each filter would scan. What the index takes for
+// equal and bytes do not is told apart here, by the key.
+func (l *Lane) readImages(ctx context.Context, collection string, docs []*document) (int, error) {
+	size := 0
+	for len(docs) > 0 {
+		part := docs[:min(len(docs), commandDocs)]
+		docs = docs[len(part):]
+		byKey := make(map[docKey]*document, len(part))
+		ids := make(bson.A, len(part))
+		for i, d := range part {
+			byKey[d.key], ids[i] = d, d.id
+		}
+		cur, err := l.cfg.Target.Database(l.cfg.Direction.Target.Database).Collection(collection).Find(ctx,
+			bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}},
+			options.Find().SetBatchSize(int32(len(part)+1))) //nolint:gosec // at most commandDocs
+		if err != nil {
+			return 0, fmt.Errorf("read %d documents of %s: %w", len(part), collection, err)
+		}
+		for cur.Next(ctx) {
+			key, err := keyOf(collection, cur.Current.Lookup("_id"))
+			if err != nil {
+				return 0, err
+			}
+			if d := byKey[key]; d != nil {
+				d.old = bytes.Clone(cur.Current)
+				d.was = d.old
+			}
+			size += len(cur.Current)
+		}
+		if err := cur.Err(); err != nil {
+			return 0, fmt.Errorf("read %d documents of %s: %w", len(part), collection, err)
+		}
+	}
+	return size, nil
+}
+
+// writes are the commands of one collection, in the order in which they run:
+// keys are released before they are taken.
+type writes struct {
+	deletes  []*document
+	replaces []*document
+	inserts  []*document
+	last     []*document // inserts of documents that change keys among each other
+	literal  []*document // set again, by a way that rewrites nothing
+}
+
+// write brings the documents' new images onto the target, in the transaction.
+func (l *Lane) write(ctx context.Context, docs []*document) error {
+	var order []string
+	byCollection := map[string]*writes{}
+	for _, d := range docs {
+		w := byCollection[d.collection]
+		if w == nil {
+			w = &writes{}
+			byCollection[d.collection] = w
+			order = append(order, d.collection)
+		}
+		w.add(d, l.cfg.KeepsEmptyTimestamps)
+	}
+	for _, c := range order {
+		if err := l.writeCollection(ctx, c, byCollection[c]); err != nil {
+			return err
+		}
+	}
+	return l.writeParked(ctx, docs)
+}
+
+// add sorts in one document.
+func (w *writes) add(d *document, keepsEmptyTimestamps bool) {
+	if (d.old != nil || d.was == nil) && bytes.Equal(d.old, d.now) && d.way != aside {
+		return
+	}
+	replace := d.old != nil && d.now != nil && d.way == inPlace && replaceable(d.old, d.now)
+	if d.old != nil && !replace {
+		w.deletes = append(w.deletes, d)
+	}
+	if d.now == nil || d.way == aside {
+		return
+	}
+	switch {
+	case replace:
+		w.replaces = append(w.replaces, d)
+	case d.way == anew || d.old == nil && d.parked:
+		w.last = append(w.last, d)
+	default:
+		w.inserts = append(w.inserts, d)
+	}
+	if !keepsEmptyTimestamps && hasEmptyTimestamp(d.now) {
+		w.literal = append(w.literal, d)
+	}
+}
+
+// replaceable reports whether the server takes now as the replacement of old:
+// with the very same _id, and no field at the top that looks like an operator.
+func replaceable(old, now bson.Raw) bool {
+	a, b := old.Lookup("_id"), now.Lookup("_id")
+	if a.Type != b.Type || !bytes.Equal(a.Value, b.Value) {
+		return false
+	}
+	plain := true
+	eachField(now, func(f *field) { plain = plain && (f.name == "" || f.name[0] != '$') })
+	return plain
+}
+
+// hasEmptyTimestamp reports whether the server would fill in a timestamp of raw:
+// it does so at the top of a document, where both parts are zero.
+func hasEmptyTimestamp(raw bson.Raw) bool {
+	empty := false
+	eachField(raw, func(f *field) {
+		empty = empty || f.kind == typeTimestamp && f.name != "_id" && binary.LittleEndian.Uint64(f.raw) == 0
+	})
+	return empty
+}
+
+// eachField calls fn for each field at the top of a valid document.
+func eachField(raw bson.Raw, fn func(*field)) {
+	body, err := documentBody(raw)
+	for err == nil && len(body) > 0 {
+		var f field
+		if f, body, err = nextField(body); err == nil {
+			fn(&f)
+		}
+	}
+}
+
+// writeCollection runs the commands of one collection.
+func (l *Lane) writeCollection(ctx context.Context, collection string, w *writes) error {
+	for _, c := range []struct {
+		docs    []*document
+		command string
+		list    string
+		entry   func(*document) any
+	}{
+		{w.deletes, "delete", "deletes", func(d *document) any {
+			return bson.D{{Key: "q", Value: byID(d.old)}, {Key: "limit", Value: int32(1)}}
+		}},
+		{w.replaces, "update", "updates", func(d *document) any {
+			return bson.D{{Key: "q", Value: byID(d.old)}, {Key: "u", Value: d.now}}
+		}},
+		{w.inserts, "insert", "documents", func(d *document) any { return d.now }},
+		{w.last, "insert", "documents", func(d *document) any { return d.now }},
+		{w.literal, "update", "updates", func(d *document) any {
+			return bson.D{{Key: "q", Value: byID(d.now)}, {Key: "u", Value: bson.A{
+				bson.D{{Key: "$replaceWith", Value: bson.D{{Key: "$literal", Value: d.now}}}},
+			}}}
+		}},
+	} {
+		for docs := c.docs; len(docs) > 0; {
+			n := commandLength(docs)
+			entries := make(bson.A, n)
+			for i, d := range docs[:n] {
+				entries[i] = c.entry(d)
+			}
+			if err := l.writeSome(ctx, collection, c.command, c.list, docs[:n], entries); err != nil {
+				return err
+			}
+			docs = docs[n:]
+		}
+	}
+	return nil
+}
+
+// byID is the filter of a document that was read, or written, in this transaction.
+func byID(raw bson.Raw) bson.D { return bson.D{{Key: "_id", Value: raw.Lookup("_id")}} }
+
+// commandLength tells how many of docs go into one command.
+func commandLength(docs []*document) int {
+	size := 0
+	for i, d := range docs {
+		size += len(d.now) + 512
+		if i > 0 && (i >= commandDocs || size > commandBytes) {
+			return i
+		}
+	}
+	return len(docs)
+}
+
+// writeSome runs one command.
+func (l *Lane) writeSome(ctx context.Context, collection, command, list string, docs []*document, entries bson.A) error {
+	cmd := bson.D{{Key: command, Value: collection}, {Key: list, Value: entries}, {Key: "ordered", Value: true}}
+	if command != "delete" {
+		cmd = append(cmd, bson.E{Key: "bypassDocumentValidation", Value: true})
+		if l.cfg.KeepsEmptyTimestamps {
+			cmd = append(cmd, bson.E{Key: "bypassEmptyTsReplacement", Value: true})
+		}
+	}
+	n, err := l.run(ctx, l.cfg.Direction.Target.Database, cmd)
+	if dups := mongocode.Duplicates(err); len(dups) > 0 && dups[0].Index < len(docs) {
+		d := dups[0]
+		return &conflict{doc: docs[d.Index], pattern: bytes.Clone(d.Pattern), value: bytes.Clone(d.Value), onID: d.OnID()}
+	}
+	if err != nil {
+		return fmt.Errorf("%s %d documents of %s: %w", command, len(docs), collection, err)
+	}
+	if n != int64(len(docs)) {
+		return failure.New(failure.Mismatch, "lane.foreign_write", "%s of %d documents of %s met %d", command, len(docs), collection, n).
+			WithHint("somebody else writes to the target placement: find out who, then start the migration again")
+	}
+	return nil
+}
