@@ -92,8 +92,8 @@ func (o Options) resolve() (Options, error) {
 		return o, err
 	}
 	// The mark of a process is its folder, so it must have one name only.
-	if real, err := filepath.EvalSymlinks(o.Dir); err == nil {
-		o.Dir = real
+	if path, err := filepath.EvalSymlinks(o.Dir); err == nil {
+		o.Dir = path
 	}
 	if o.Tools.Cache == "" {
 		if o.Tools, err = NewTools(); err != nil {
@@ -106,14 +106,14 @@ func (o Options) resolve() (Options, error) {
 // Up starts the parts that do not run, several at once, and returns when all
 // are ready. Calling it again changes nothing.
 func Up(ctx context.Context, opts Options, progress Progress) (*Stack, error) {
-	if err := os.MkdirAll(opts.Dir, 0o755); opts.Dir != "" && err != nil {
-		return nil, err
-	}
 	opts, err := opts.resolve()
 	if err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(opts.Dir, 0o755); err != nil {
+		return nil, err
+	}
+	if opts, err = opts.resolve(); err != nil { // a link on the way shows only now
 		return nil, err
 	}
 	unlock, err := lock(ctx, opts.Dir)
@@ -178,14 +178,17 @@ func startOne(ctx context.Context, p part, progress Progress) error {
 	defer cancel()
 	base := p.base()
 	began := time.Now()
-	if base.pid() != 0 {
-		// It may be starting still, or hang; both show within its start time.
-		if err := base.await(ctx, nil, p.ready); err != nil {
-			return failure.New(failure.Transient, "devstack.hangs", "%s runs (pid %d) but does not answer: %w", base.name, base.pid(), err).
+	if pid := base.pid(); pid != 0 {
+		// It may be starting still, hang, or be about to end.
+		err := base.await(ctx, watch(ctx, pid), p.ready)
+		if err == nil {
+			progress(base.name, "is running")
+			return nil
+		}
+		if alive(pid) {
+			return failure.New(failure.Transient, "devstack.hangs", "%s runs (pid %d) but does not answer: %w", base.name, pid, err).
 				WithHint("look at %s; `drover dev down` and `drover dev up` start it again", base.logFile())
 		}
-		progress(base.name, "is running")
-		return nil
 	}
 	progress(base.name, "starting")
 	if err := p.start(ctx); err != nil {

@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -115,6 +117,8 @@ func (k *kafkaServer) properties() string {
 		"group.initial.rebalance.delay.ms=0",
 		"log.segment.bytes=67108864",
 		"log.retention.hours=168",
+		"broker.session.timeout.ms=5000",
+		"broker.heartbeat.interval.ms=500",
 		"controlled.shutdown.enable=true",
 	}
 	return strings.Join(lines, "\n") + "\n"
@@ -146,13 +150,9 @@ func (k *kafkaServer) startEmbedded(ctx context.Context) error {
 	}
 	return k.process.start(ctx, program{
 		path: k.self[0],
-		args: append(append([]string{}, k.self[1:]...), fmt.Sprint(k.access.Port)),
-		env:  []string{embeddedVariable + "=" + fmt.Sprint(k.access.Port)},
+		args: append(slices.Clone(k.self[1:]), strconv.Itoa(k.access.Port)),
 	}, k.ready)
 }
-
-// embeddedVariable tells a child that it is the embedded Kafka, and its port.
-const embeddedVariable = "DROVER_EMBEDDED_KAFKA"
 
 // RunEmbeddedKafka serves Kafka's protocol on a port of the loopback address
 // until ctx ends. What it holds is in memory and goes with it.

@@ -169,6 +169,26 @@ func (p *process) await(ctx context.Context, ended <-chan error, ready func(cont
 	}
 }
 
+// watch gives a channel that tells when pid, which need not be a child of this
+// process, has ended. It stops watching with ctx.
+func watch(ctx context.Context, pid int) <-chan error {
+	ended := make(chan error, 1)
+	go func() {
+		for alive(pid) {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(pollEvery):
+			}
+		}
+		ended <- errGone
+	}()
+	return ended
+}
+
+// errGone is how a process ends whose status nobody knows.
+var errGone = errors.New("status unknown")
+
 // exitText says how a process ended.
 func exitText(err error) string {
 	if err == nil {
