@@ -107,7 +107,9 @@ type SwitchResult struct {
 	Attempt   chunk.AttemptID `json:"attempt"`
 	Published bool            `json:"published"`
 	Token     chunk.Token     `json:"token,omitempty"`
-	WindowMS  float64         `json:"windowMS"` // from fencing to open, as the coordinator saw it
+	WindowMS  float64         `json:"windowMS"` // from fencing to open or aborted, by Postgres' clock
+	FencedAt  time.Time       `json:"fencedAt,omitzero"`
+	OpenedAt  time.Time       `json:"openedAt,omitzero"`
 	Timeline  []TimelineMark  `json:"timeline,omitempty"`
 	Reason    string          `json:"reason,omitempty"`
 }

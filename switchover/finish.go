@@ -64,7 +64,7 @@ func (s *Switcher) OpenTarget(ctx context.Context, id chunk.AttemptID) error {
 	if _, err := s.Ledger.Advance(ctx, id, chunk.Published, chunk.Open, AdvanceOptions{}); err != nil {
 		return s.unlessReached(ctx, id, err, chunk.Open, chunk.AttemptDone)
 	}
-	return src.SetForward(ctx, at.Source, Forward{Shard: at.Target.Shard, Database: at.Target.Database, Token: at.Token})
+	return src.SetForward(ctx, at.Source, id, at.forward())
 }
 
 // Conclude does what may wait until the applications run again: the lanes'
@@ -82,8 +82,7 @@ func (s *Switcher) Conclude(ctx context.Context, id chunk.AttemptID) error {
 	if at.State != chunk.Open {
 		return lost(at, chunk.Open)
 	}
-	forward := Forward{Shard: at.Target.Shard, Database: at.Target.Database, Token: at.Token}
-	if err := src.SetForward(ctx, at.Source, forward); err != nil {
+	if err := src.SetForward(ctx, at.Source, id, at.forward()); err != nil {
 		return fmt.Errorf("set forwarding address: %w", err)
 	}
 	if err := dst.DropApplierRole(ctx, at.Target, at.Migration, at.Direction); err != nil {

@@ -270,7 +270,7 @@ func (s *side) WriteOpenRecord(_ context.Context, p chunk.Placement, a chunk.Att
 	return s.call(func() error { s.a.w.opened[p.ID] = max(s.a.w.opened[p.ID], a); return nil })
 }
 
-func (s *side) SetForward(context.Context, chunk.Placement, switchover.Forward) error {
+func (s *side) SetForward(context.Context, chunk.Placement, chunk.AttemptID, switchover.Forward) error {
 	return s.call(func() error { return nil })
 }
 

@@ -46,9 +46,15 @@ const (
 
 // Forward tells a proxy that cannot ask the metadata where a chunk went.
 type Forward struct {
-	Shard    string
-	Database string
-	Token    chunk.Token
+	Shard     string
+	Placement chunk.PlacementID
+	Database  string
+	Token     chunk.Token
+}
+
+// forward is the address that an attempt leaves on its source.
+func (a Attempt) forward() Forward {
+	return Forward{Shard: a.Target.Shard, Placement: a.Target.ID, Database: a.Target.Database, Token: a.Token}
 }
 
 // Side is one shard as the protocol needs it. All writes are acknowledged by
@@ -78,7 +84,7 @@ type Side interface {
 	// Opened reads the newest attempt that opened p here, 0 for none.
 	Opened(ctx context.Context, p chunk.Placement) (chunk.AttemptID, error)
 	WriteOpenRecord(ctx context.Context, p chunk.Placement, a chunk.AttemptID, token chunk.Token) error
-	SetForward(ctx context.Context, p chunk.Placement, f Forward) error
+	SetForward(ctx context.Context, p chunk.Placement, a chunk.AttemptID, f Forward) error
 	// Passed reports whether every lane of the direction has passed the marker.
 	Passed(ctx context.Context, m chunk.MigrationID, direction chunk.AttemptID, markerKey string) (bool, error)
 	// Parked counts the documents that wait for a unique key.

@@ -81,7 +81,7 @@ func (w *Watchdog) end(ctx context.Context, at Attempt) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	switch at.State {
-	case chunk.Fencing, chunk.Closing, chunk.AttemptAborting:
+	case chunk.Preparing, chunk.Fencing, chunk.Closing, chunk.AttemptAborting:
 		if err := w.Switcher.Abandon(ctx, at.ID, "the watchdog found it past its deadline"); err != nil {
 			return err
 		}
@@ -93,7 +93,7 @@ func (w *Watchdog) end(ctx context.Context, at Attempt) error {
 		}
 		w.Metrics.Forward.Inc()
 		w.tell(ctx, "Watchdog took an attempt forward", at)
-	case chunk.Preparing, chunk.Open, chunk.AttemptDone, chunk.AttemptAborted: // nobody waits
+	case chunk.Open, chunk.AttemptDone, chunk.AttemptAborted: // nobody waits
 	}
 	return nil
 }

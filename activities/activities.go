@@ -1,0 +1,89 @@
+// Package activities does the work of the workflows, one call at a time. It
+// puts the adapters' steps in order; what a step means is said in the adapters.
+package activities
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"drover/cdc"
+	"drover/chunk"
+	"drover/contract"
+	"drover/internal/stoppoint"
+	"drover/metadata"
+	"drover/replication"
+	"drover/shard"
+	"drover/switchover"
+)
+
+// Settings are the limits that an operator may set.
+type Settings struct {
+	GateLag     time.Duration // gate (1)
+	GateLatency time.Duration // gate (2)
+	SyncLag     time.Duration // in sync below this
+	Partitions  int32         // of a captured log
+}
+
+// Activities serves every activity of package contract.
+type Activities struct {
+	Store    *metadata.Store
+	Shards   *shard.Clients
+	Log      *cdc.Log
+	Brokers  []string
+	S3       *s3.Client
+	Bucket   string
+	Switcher *switchover.Switcher
+	Sides    Sides
+	Settings Settings
+	Owner    string // names this process to those who take its work over
+	Metrics  Metrics
+	Stops    *stoppoint.Points
+	Logger   *slog.Logger
+}
+
+// Metrics of the parts that activities run.
+type Metrics struct {
+	Registry prometheus.Registerer
+	Capture  *cdc.CaptureMetrics
+	Lanes    *replication.Metrics
+}
+
+// Register serves every activity that the queues name.
+func (a *Activities) Register(r contract.Registry, queue string) {
+	switch queue {
+	case contract.ControlQueue:
+		contract.RegisterMigration.Register(r, a.RegisterMigration)
+		contract.RecordPhase.Register(r, a.RecordPhase)
+		contract.CheckGate.Register(r, a.CheckGate)
+		contract.PrepareSwitch.Register(r, a.PrepareSwitch)
+		contract.SettleAttempt.Register(r, a.SettleAttempt)
+		contract.ConcludeSwitch.Register(r, a.ConcludeSwitch)
+		contract.DropSource.Register(r, a.DropSource)
+		contract.DropTarget.Register(r, a.DropTarget)
+	case contract.BulkQueue:
+		contract.ImportChunk.Register(r, a.ImportChunk)
+		contract.ReplicateChanges.Register(r, a.ReplicateChanges)
+		contract.ReplicateUntilInSync.Register(r, a.ReplicateUntilInSync)
+		contract.ValidateChunk.Register(r, a.ValidateChunk)
+		contract.RunCapture.Register(r, a.RunCapture)
+		contract.RunArchive.Register(r, a.RunArchive)
+	case contract.FenceQueue:
+		contract.FenceSource.Register(r, a.FenceSource)
+		contract.PublishRoute.Register(r, a.PublishRoute)
+	}
+}
+
+// ends are both placements' shards, with what their servers can do.
+type ends struct {
+	from, to *shard.Set
+}
+
+// client is the connection of one of Drover's users.
+func client(s *shard.Set, user string) (*mongo.Client, error) { return s.Client(user) }
+
+// caps is short for what a shard's servers can do.
+func caps(s *shard.Set) chunk.Capabilities { return s.Shard().Capabilities }

@@ -1,0 +1,98 @@
+package activities
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+
+	"drover/chunk"
+	"drover/contract"
+	"drover/internal/failure"
+)
+
+// beatEvery is how often a running activity shows where it is. It must lie well
+// below the heartbeat timeout of flow.Bulk.
+const beatEvery = time.Second
+
+// errStopping is the cause of work that ends because its worker stops.
+var errStopping = failure.New(failure.Transient, "worker.stopping", "the worker stops; another one goes on")
+
+// beating runs work and heartbeats what report says, until work has returned. A
+// worker that stops, or a server that does not want the work any more, ends it.
+func beating(ctx context.Context, report func() any, work func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	done := make(chan error, 1)
+	go func() { done <- work(ctx) }()
+	tick := time.NewTicker(beatEvery)
+	defer tick.Stop()
+	stopping := activity.GetWorkerStopChannel(ctx)
+	for {
+		select {
+		case err := <-done:
+			activity.RecordHeartbeat(ctx, report())
+			if err != nil && errors.Is(context.Cause(ctx), errStopping) {
+				return errStopping
+			}
+			return err
+		case <-stopping:
+			stopping = nil
+			cancel(errStopping)
+		case <-tick.C:
+			activity.RecordHeartbeat(ctx, report())
+		}
+	}
+}
+
+// meter keeps the progress of one activity and writes it where people look.
+type meter struct {
+	a  *Activities
+	id chunk.MigrationID
+
+	mu   sync.Mutex
+	now  contract.Progress
+	last contract.Progress // as it was written
+}
+
+func (a *Activities) meter(ref contract.Ref, step string) *meter {
+	t := time.Now()
+	return &meter{a: a, id: ref.Migration, now: contract.Progress{Step: step, Since: t, At: t}}
+}
+
+// update changes the progress.
+func (m *meter) update(change func(*contract.Progress)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	change(&m.now)
+}
+
+// report works out the rates since the last report, and keeps it.
+func (m *meter) report(ctx context.Context) contract.Progress {
+	m.mu.Lock()
+	m.now.At = time.Now()
+	if d := m.now.At.Sub(m.last.At).Seconds(); !m.last.At.IsZero() && d > 0 {
+		m.now.PerSecond = max(0, float64(m.now.Documents-m.last.Documents)/d)
+		m.now.BytesPerSecond = max(0, float64(m.now.Bytes-m.last.Bytes)/d)
+	}
+	m.last = m.now
+	p := m.now
+	m.mu.Unlock()
+	b, err := json.Marshal(p)
+	if err == nil {
+		err = m.a.Store.SetProgress(ctx, m.id, b)
+	}
+	if err != nil && ctx.Err() == nil { // only people miss it
+		m.a.Logger.WarnContext(ctx, "Progress is not kept", slog.Int64("migration", int64(m.id)), slog.Any("error", err))
+	}
+	return p
+}
+
+// beatingWith is [beating] with a meter.
+func (m *meter) beating(ctx context.Context, work func(context.Context) error) error {
+	return beating(ctx, func() any { return m.report(context.WithoutCancel(ctx)) }, work)
+}

@@ -1,0 +1,69 @@
+package activities
+
+import (
+	"context"
+
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+
+	"drover/cdc"
+	"drover/chunk"
+	"drover/contract"
+	"drover/metadata"
+	"drover/shard"
+)
+
+// RunCapture reads one shard's changes into its captured log until it is
+// cancelled or another one takes over.
+func (a *Activities) RunCapture(ctx context.Context, in contract.CaptureInput) (contract.None, error) {
+	sh, err := a.Store.Shard(ctx, in.Shard)
+	if err != nil {
+		return contract.None{}, err
+	}
+	secret := a.Shards.Secret()
+	conn, err := shard.Connect(ctx, sh, chunk.CaptureUser, secret, shard.Options{
+		AppName: "drover-capture", ReadPreference: readpref.SecondaryPreferred(),
+	})
+	if err != nil {
+		return contract.None{}, err
+	}
+	defer func() { _ = conn.Disconnect(context.WithoutCancel(ctx)) }()
+	c := &cdc.Capture{
+		Shard: in.Shard, Client: conn, Brokers: a.Brokers, Topic: cdc.TopicSettings{Partitions: a.Settings.Partitions},
+		Positions: positionsPort{a.Store, a.Owner}, Stragglers: stragglersPort{a.Store},
+		Metrics: a.Metrics.Capture, Logger: a.Logger, Stops: a.Stops,
+	}
+	return contract.None{}, beating(ctx, func() any { return in }, c.Run)
+}
+
+// positionsPort keeps capture's positions in the metadata.
+type positionsPort struct {
+	store *metadata.Store
+	owner string
+}
+
+var _ cdc.Positions = positionsPort{}
+
+// Take implements [cdc.Positions].
+func (p positionsPort) Take(ctx context.Context, name string) (int64, []byte, error) {
+	c, err := p.store.TakeCapture(ctx, name, p.owner)
+	return c.Epoch, c.State, err
+}
+
+// Save implements [cdc.Positions].
+func (p positionsPort) Save(ctx context.Context, name string, epoch int64, value []byte) error {
+	pos, err := cdc.DecodePosition(value)
+	if err != nil {
+		return err
+	}
+	return p.store.SaveCapture(ctx, metadata.CapturePosition{Shard: name, Epoch: epoch, Seq: pos.Seq, ResumeToken: pos.Token, State: value})
+}
+
+// stragglersPort keeps stragglers in the metadata.
+type stragglersPort struct{ store *metadata.Store }
+
+var _ cdc.Stragglers = stragglersPort{}
+
+// Report implements [cdc.Stragglers].
+func (p stragglersPort) Report(ctx context.Context, s cdc.Straggler) error {
+	return p.store.AddStraggler(ctx, metadata.Straggler{Shard: s.Shard, Placement: s.Placement, Seq: s.Seq, Event: s.Event, Kind: s.Kind})
+}

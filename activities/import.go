@@ -1,0 +1,166 @@
+package activities
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+
+	"drover/bulkimport"
+	"drover/chunk"
+	"drover/contract"
+	"drover/metadata"
+)
+
+// ImportChunk copies every collection of the chunk through S3 to the target.
+//
+// Before: registered. After: every slice is loaded, the loaders' role is gone.
+// If interrupted: run again; what is stored is not read twice, what is loaded
+// is not doubled.
+func (a *Activities) ImportChunk(ctx context.Context, ref contract.Ref) (contract.ImportResult, error) {
+	m, err := a.Store.Migration(ctx, ref.Migration)
+	if err != nil {
+		return contract.ImportResult{}, err
+	}
+	meter := a.meter(ref, "import")
+	var res bulkimport.Result
+	err = meter.beating(ctx, func(ctx context.Context) error {
+		imp, e, err := a.importer(ctx, m)
+		if err != nil {
+			return err
+		}
+		catalog, err := a.Store.Collections(ctx, m.Chunk.Database)
+		if err != nil {
+			return err
+		}
+		imp.Progress = func(_ context.Context, p bulkimport.Progress) {
+			meter.update(func(c *contract.Progress) { importProgress(c, p) })
+		}
+		if res, err = imp.Run(ctx, catalog); err != nil {
+			return err
+		}
+		return e.to.DropLoaderRole(ctx, m.Target.ID, m.ID)
+	})
+	if err != nil {
+		return contract.ImportResult{}, err
+	}
+	return contract.ImportResult{Documents: int64(res.Documents), Bytes: int64(res.Bytes), Slices: res.Slices, Sort: sorts(res.Orders)}, nil
+}
+
+func importProgress(c *contract.Progress, p bulkimport.Progress) {
+	c.Detail = fmt.Sprintf("%s %s: %d of %d slices stored", p.Stage, p.Collection, p.SlicesStored, p.SlicesTotal)
+	c.Documents, c.Bytes = int64(p.Documents), int64(p.Bytes)
+	c.DocumentsTotal, c.BytesTotal = int64(p.TotalDocuments), int64(p.TotalBytes)
+}
+
+// sorts says why each collection was loaded in its order.
+func sorts(orders map[string]bulkimport.Order) string {
+	var out []string
+	for name, o := range orders {
+		out = append(out, name+": "+o.Why)
+	}
+	slices.Sort(out)
+	return strings.Join(out, "; ")
+}
+
+// importer is wired to both shards of a migration.
+func (a *Activities) importer(ctx context.Context, m metadata.Migration) (*bulkimport.Importer, ends, error) {
+	e, err := a.ends(ctx, contract.DirectionInput{From: m.Source, To: m.Target})
+	if err != nil {
+		return nil, e, err
+	}
+	reader, _, err := e.from.Reader(ctx, true)
+	if err != nil {
+		return nil, e, err
+	}
+	loader, err := e.to.Client(chunk.LoaderUser)
+	if err != nil {
+		return nil, e, err
+	}
+	start, err := a.Log.FindMarker(ctx, m.Source.Shard, startMarker(m).Key(), nil)
+	if err != nil {
+		return nil, e, err
+	}
+	return &bulkimport.Importer{
+		Migration: m.ID,
+		Source: bulkimport.Source{
+			Client: reader, Database: m.Source.Database, Preference: readpref.SecondaryPreferred(),
+			Pinned: e.from.Shard().Capabilities.PinsSnapshots, Start: start[0].Time,
+		},
+		Target: bulkimport.Target{Client: loader, Database: m.Target.Database, KeepsEmptyTimestamps: e.to.Shard().Capabilities.KeepsEmptyTimestamps},
+		Bucket: bulkimport.Bucket{Client: a.S3, Name: a.Bucket},
+		Slices: slicesPort{a.Store},
+		Stops:  a.Stops,
+	}, e, nil
+}
+
+// slicesPort gives the importer its durable slices.
+type slicesPort struct{ store *metadata.Store }
+
+var _ bulkimport.Slices = slicesPort{}
+
+// toRow and fromRow translate between the importer's slice and the metadata's.
+func toRow(s bulkimport.Slice) metadata.Slice {
+	return metadata.Slice{
+		Migration: s.Migration, Collection: s.Collection, No: s.Number, Lo: s.Lo, Hi: s.Hi, State: metadata.SliceState(s.State),
+		TLo: s.Object.From, THi: s.Object.To, Docs: int64(s.Object.Documents), Bytes: int64(s.Object.Bytes),
+		Hash: s.Object.Hash, ObjectKey: s.Object.Key, Manifest: json.RawMessage("{}"),
+	}
+}
+
+func fromRow(r metadata.Slice) bulkimport.Slice {
+	return bulkimport.Slice{
+		Migration: r.Migration, Collection: r.Collection, Number: r.No, Lo: bound(r.Lo), Hi: bound(r.Hi), State: bulkimport.State(r.State),
+		Object: bulkimport.Object{
+			Key: r.ObjectKey, Documents: bulkimport.Documents(r.Docs), Bytes: bulkimport.Bytes(r.Bytes), Hash: r.Hash, From: r.TLo, To: r.THi,
+		},
+	}
+}
+
+// bound makes an open end nil.
+func bound(r bson.Raw) bson.Raw {
+	if len(r) == 0 {
+		return nil
+	}
+	return r
+}
+
+func fromRows(rows []metadata.Slice, err error) ([]bulkimport.Slice, error) {
+	out := make([]bulkimport.Slice, 0, len(rows))
+	for _, r := range rows {
+		out = append(out, fromRow(r))
+	}
+	return out, err
+}
+
+// Plan implements [bulkimport.Slices].
+func (p slicesPort) Plan(ctx context.Context, m chunk.MigrationID, collection string, plan []bulkimport.Slice) ([]bulkimport.Slice, error) {
+	rows := make([]metadata.Slice, 0, len(plan))
+	for _, s := range plan {
+		rows = append(rows, toRow(s))
+	}
+	return fromRows(p.store.PlanSlices(ctx, m, collection, rows))
+}
+
+// Stored implements [bulkimport.Slices].
+func (p slicesPort) Stored(ctx context.Context, done bulkimport.Slice, rest *bulkimport.Slice) error {
+	if rest == nil {
+		return p.store.StoreSlice(ctx, toRow(done), nil)
+	}
+	r := toRow(*rest)
+	return p.store.StoreSlice(ctx, toRow(done), &r)
+}
+
+// Loaded implements [bulkimport.Slices].
+func (p slicesPort) Loaded(ctx context.Context, m chunk.MigrationID, collection string) error {
+	return p.store.LoadSlices(ctx, m, collection)
+}
+
+// List implements [bulkimport.Slices].
+func (p slicesPort) List(ctx context.Context, m chunk.MigrationID) ([]bulkimport.Slice, error) {
+	return fromRows(p.store.Slices(ctx, m))
+}

@@ -1,0 +1,209 @@
+package activities
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"drover/bulkimport"
+	"drover/chunk"
+	"drover/contract"
+	"drover/internal/failure"
+	"drover/metadata"
+	"drover/replication"
+)
+
+// ReplicateChanges runs the lanes of one direction until a switch closes them,
+// they are cancelled, or something does not fit.
+//
+// If interrupted: run again; each lane goes on where its checkpoint stands.
+func (a *Activities) ReplicateChanges(ctx context.Context, in contract.DirectionInput) (contract.None, error) {
+	meter := a.meter(in.Ref, "replicate")
+	err := meter.beating(ctx, func(ctx context.Context) error {
+		ls, err := a.lanes(ctx, in)
+		if err != nil {
+			return err
+		}
+		stop := make(chan struct{})
+		defer close(stop)
+		go a.watchLanes(ls, meter, stop)
+		return ls.Run(ctx)
+	})
+	return contract.None{}, err
+}
+
+// watchLanes keeps the meter at what the lanes say, until stop.
+func (a *Activities) watchLanes(ls *replication.Lanes, meter *meter, stop <-chan struct{}) {
+	tick := time.NewTicker(beatEvery / 2)
+	defer tick.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+			rates := ls.Rates()
+			meter.update(func(p *contract.Progress) { lanesProgress(p, ls.Status(), rates) })
+		}
+	}
+}
+
+func lanesProgress(p *contract.Progress, lanes []replication.Status, rates replication.Rates) {
+	var lag time.Duration
+	p.Documents, p.Detail = 0, ""
+	for _, l := range lanes {
+		p.Documents += l.Applied
+		lag = max(lag, l.Lag)
+		if l.Trouble != "" {
+			p.Detail = fmt.Sprintf("lane %d waits: %s", l.Partition, l.Trouble)
+		}
+		if l.Parked > 0 {
+			p.Detail = fmt.Sprintf("%d documents wait for a unique key", l.Parked)
+		}
+	}
+	p.LagMS = lag.Milliseconds()
+	p.LatencyP99MS = float64(rates.P99.Microseconds()) / 1000
+}
+
+// lanes makes the lanes of a direction with what they need on both shards.
+func (a *Activities) lanes(ctx context.Context, in contract.DirectionInput) (*replication.Lanes, error) {
+	e, err := a.ends(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.reopen(ctx, in, e); err != nil {
+		return nil, err
+	}
+	if err := e.to.EnsureApplierRole(ctx, in.To, in.Migration, in.Direction); err != nil {
+		return nil, err
+	}
+	side, err := a.Sides.side(ctx, in.To.Shard)
+	if err != nil {
+		return nil, err
+	}
+	applier, err := e.to.Client(chunk.ApplierUser)
+	if err != nil {
+		return nil, err
+	}
+	from, windows, err := a.laneStart(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	return replication.NewLanes(replication.Config{
+		Direction: replication.Direction{
+			Migration: in.Migration, Attempt: in.Direction, Source: in.From, Target: in.To,
+			Partitions: a.Settings.Partitions, From: from,
+		},
+		Target: applier, Log: a.Log, Sessions: side, Reports: reportsPort{a.Store}, Windows: windows,
+		Fold:                 replication.FoldOptions{DisambiguatedPaths: e.from.Shard().Capabilities.DisambiguatedPaths},
+		KeepsEmptyTimestamps: e.to.Shard().Capabilities.KeepsEmptyTimestamps,
+		Metrics:              a.Metrics.Lanes, Points: a.Stops, Logger: a.Logger,
+	})
+}
+
+// reopen lets lanes run again that an attempt closed which then went back. A
+// direction whose attempt was published stays closed for ever.
+func (a *Activities) reopen(ctx context.Context, in contract.DirectionInput, e ends) error {
+	attempts, err := a.Store.Attempts(ctx, in.Migration)
+	if err != nil {
+		return err
+	}
+	admin, err := e.to.Client(chunk.AdminUser)
+	if err != nil {
+		return err
+	}
+	for _, at := range attempts {
+		if at.Direction != in.Direction {
+			continue
+		}
+		switch at.State { //nolint:exhaustive // the others have closed nothing for good
+		case chunk.AttemptAborted:
+			if err := replication.ReopenLanes(ctx, admin, in.Migration, in.Direction, at.ID); err != nil {
+				return err
+			}
+		case chunk.Published, chunk.Open, chunk.AttemptDone:
+			return failure.New(failure.Lost, "lane.closed", "attempt %d was published: its lanes are over", at.ID)
+		}
+	}
+	return nil
+}
+
+// laneStart finds where the direction begins in the source's log, and the
+// windows of the import when it is the import's.
+func (a *Activities) laneStart(ctx context.Context, in contract.DirectionInput) (from []int64, w replication.Windows, err error) {
+	m, err := a.Store.Migration(ctx, in.Migration)
+	if err != nil {
+		return nil, nil, err
+	}
+	marker := startMarker(m)
+	if in.Direction != 0 {
+		marker = chunk.Marker{Kind: chunk.OpenMarker, Migration: in.Migration, Attempt: in.Direction, Placement: in.From.ID}
+	}
+	seams, err := a.Log.FindMarker(ctx, in.From.Shard, marker.Key(), nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, s := range seams {
+		from = append(from, s.Offset)
+	}
+	if in.Direction != 0 {
+		return from, nil, nil
+	}
+	imp := &bulkimport.Importer{Migration: m.ID, Slices: slicesPort{a.Store}}
+	windows, err := imp.Windows(ctx)
+	return from, windowsPort{windows}, err
+}
+
+// windowsPort gives lanes the import's windows.
+type windowsPort struct{ windows bulkimport.Windows }
+
+var _ replication.Windows = windowsPort{}
+
+// Window implements [replication.Windows].
+func (p windowsPort) Window(collection string, id bson.RawValue) (replication.Window, bool) {
+	lo, hi, err := p.windows.Window(collection, id)
+	if err != nil || hi.IsZero() {
+		return replication.Window{}, false
+	}
+	return replication.Window{Lo: lo, Hi: hi}, true
+}
+
+// reportsPort keeps what lanes could not apply in the metadata.
+type reportsPort struct{ store *metadata.Store }
+
+var _ replication.Reports = reportsPort{}
+
+// Quarantine implements [replication.Reports].
+func (p reportsPort) Quarantine(ctx context.Context, r replication.Report) error {
+	b, err := r.Event.Encode()
+	if err != nil {
+		return err
+	}
+	return p.store.Quarantine(ctx, metadata.Quarantined{Lane: r.Lane, Seq: r.Seq, Event: b, Reason: r.Code + ": " + r.Reason})
+}
+
+// Diverged implements [replication.Reports]: it stops the lane just as well.
+func (p reportsPort) Diverged(ctx context.Context, r replication.Report) error {
+	return p.Quarantine(ctx, r)
+}
+
+// ReplicateUntilInSync waits until a marker goes through every lane within the
+// lag that counts as in sync, three times in a row.
+func (a *Activities) ReplicateUntilInSync(ctx context.Context, in contract.DirectionInput) (contract.SyncResult, error) {
+	var last time.Duration
+	err := beating(ctx, func() any { return contract.SyncResult{LagMS: last.Milliseconds()} }, func(ctx context.Context) error {
+		for good := 0; good < 3; {
+			lag, err := a.probe(ctx, in)
+			if err != nil {
+				return err
+			}
+			last = lag
+			if good++; lag > a.Settings.SyncLag {
+				good = 0
+			}
+		}
+		return nil
+	})
+	return contract.SyncResult{LagMS: last.Milliseconds()}, err
+}

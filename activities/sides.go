@@ -1,0 +1,363 @@
+package activities
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"drover/chunk"
+	"drover/internal/failure"
+	"drover/metadata"
+	"drover/replication"
+	"drover/shard"
+	"drover/switchover"
+)
+
+// Sides gives the switch protocol its shards. It keeps one warm fencer for each
+// shard, so that the window pays for no handshake.
+type Sides struct {
+	Store      *metadata.Store
+	Shards     *shard.Clients
+	Partitions int32
+
+	shared *sideCache
+}
+
+// sideCache is what Sides shares between calls.
+type sideCache struct {
+	mu    sync.Mutex
+	sides map[string]*Side
+}
+
+// NewSides makes the ports.
+func NewSides(store *metadata.Store, clients *shard.Clients, partitions int32) Sides {
+	return Sides{Store: store, Shards: clients, Partitions: partitions, shared: &sideCache{sides: map[string]*Side{}}}
+}
+
+// Set finds a shard by name.
+func (s Sides) Set(ctx context.Context, name string) (*shard.Set, error) {
+	sh, err := s.Store.Shard(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return s.Shards.Set(sh)
+}
+
+// Side implements [switchover.Shards].
+func (s Sides) Side(ctx context.Context, name string) (switchover.Side, error) {
+	return s.side(ctx, name)
+}
+
+func (s Sides) side(ctx context.Context, name string) (*Side, error) {
+	s.shared.mu.Lock()
+	defer s.shared.mu.Unlock()
+	if side, ok := s.shared.sides[name]; ok {
+		return side, nil
+	}
+	set, err := s.Set(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	fencer, err := set.OpenFencer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	side := &Side{Set: set, fencer: fencer, partitions: s.Partitions, store: s.Store, cuts: map[cutKey]shard.Cut{}}
+	s.shared.sides[name] = side
+	return side, nil
+}
+
+// Close ends the warm connections.
+func (s Sides) Close(ctx context.Context) {
+	s.shared.mu.Lock()
+	defer s.shared.mu.Unlock()
+	for name, side := range s.shared.sides {
+		_ = side.fencer.Close(ctx) // the process ends
+		delete(s.shared.sides, name)
+	}
+}
+
+// Side is one shard as the switch protocol sees it.
+type Side struct {
+	*shard.Set
+	fencer     *shard.Fencer
+	partitions int32
+	store      *metadata.Store
+
+	mu   sync.Mutex
+	cuts map[cutKey]shard.Cut // what the newest drop of grants has to be seen as
+}
+
+// cutKey names a drop of grants.
+type cutKey struct {
+	placement chunk.PlacementID
+	access    switchover.Access
+}
+
+var _ switchover.Side = (*Side)(nil)
+
+// kind translates the protocol's word.
+func kind(a switchover.Access) shard.GrantKind {
+	if a == switchover.Reads {
+		return shard.Reads
+	}
+	return shard.Writes
+}
+
+// DropGrants implements [switchover.Side].
+func (s *Side) DropGrants(ctx context.Context, p chunk.Placement, a chunk.AttemptID, access switchover.Access) (int, error) {
+	drop := s.Set.DropWriteGrants
+	if access == switchover.Reads {
+		drop = s.Set.DropReadGrants
+	}
+	cut, err := drop(ctx, p.ID, a)
+	if err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	s.cuts[cutKey{p.ID, access}] = cut
+	s.mu.Unlock()
+	return len(cut.Dropped), nil
+}
+
+// Barrier implements [switchover.Side].
+func (s *Side) Barrier(ctx context.Context, p chunk.Placement, access switchover.Access) ([]string, error) {
+	s.mu.Lock()
+	cut := s.cuts[cutKey{p.ID, access}]
+	s.mu.Unlock()
+	owed, err := s.fencer.Barrier(ctx, p, kind(access), cut)
+	hosts := make([]string, 0, len(owed))
+	for _, o := range owed {
+		hosts = append(hosts, o.Host)
+	}
+	return hosts, err
+}
+
+// Warm opens the connections that the window will need.
+func (s *Side) Warm(ctx context.Context) error { return s.fencer.Warm(ctx) }
+
+// Identity implements [switchover.Side].
+func (s *Side) Identity(ctx context.Context) (switchover.Identity, error) {
+	id, err := s.Set.Identity(ctx)
+	return switchover.Identity{Term: id.Term, ProcessID: id.Host + "/" + id.Process.Hex()}, err
+}
+
+// Drain implements [switchover.Side].
+func (s *Side) Drain(ctx context.Context, p chunk.Placement, silent bool) (string, error) {
+	res, err := s.Set.Drain(ctx, shard.DrainRequest{Placement: p, Budget: 300 * time.Millisecond, AbortAll: silent})
+	return fmt.Sprintf("%s: waited for %d, killed %d, aborted %d", res.Way, res.Waited, res.Killed, res.Aborted), err
+}
+
+// WriteFence implements [switchover.Side].
+func (s *Side) WriteFence(ctx context.Context, p chunk.Placement, a chunk.AttemptID, deadline time.Time) error {
+	return s.Set.WriteFence(ctx, p.ID, a, deadline)
+}
+
+// LiftFence implements [switchover.Side]: the placement is open for attempt a.
+func (s *Side) LiftFence(ctx context.Context, p chunk.Placement, a chunk.AttemptID) error {
+	r, err := s.store.Route(ctx, p.Chunk)
+	if err != nil {
+		return err
+	}
+	return s.Set.WriteOpenRecord(ctx, p.ID, a, r.Token)
+}
+
+// WriteMarker implements [switchover.Side].
+func (s *Side) WriteMarker(ctx context.Context, m chunk.Marker) error {
+	_, err := s.Set.WriteMarker(ctx, m)
+	return err
+}
+
+// Opened implements [switchover.Side].
+func (s *Side) Opened(ctx context.Context, p chunk.Placement) (chunk.AttemptID, error) {
+	f, ok, err := s.Set.ReadFence(ctx, p.ID)
+	if err != nil || !ok {
+		return 0, err
+	}
+	return f.Opened, nil
+}
+
+// WriteOpenRecord implements [switchover.Side].
+func (s *Side) WriteOpenRecord(ctx context.Context, p chunk.Placement, a chunk.AttemptID, token chunk.Token) error {
+	return s.Set.WriteOpenRecord(ctx, p.ID, a, token)
+}
+
+// SetForward implements [switchover.Side].
+func (s *Side) SetForward(ctx context.Context, p chunk.Placement, a chunk.AttemptID, f switchover.Forward) error {
+	return s.Set.SetForward(ctx, p.ID, a, shard.Forward{Shard: f.Shard, Placement: f.Placement, Database: f.Database, Token: f.Token})
+}
+
+// Passed implements [switchover.Side].
+func (s *Side) Passed(ctx context.Context, m chunk.MigrationID, d chunk.AttemptID, key string) (bool, error) {
+	return s.Set.PassedMarker(ctx, m, d, int(s.partitions), key)
+}
+
+// Parked implements [switchover.Side].
+func (s *Side) Parked(ctx context.Context, m chunk.MigrationID) (int64, error) {
+	return s.Set.ParkedCount(ctx, m)
+}
+
+// CloseLanes implements [switchover.Side].
+func (s *Side) CloseLanes(ctx context.Context, m chunk.MigrationID, d, by chunk.AttemptID) error {
+	admin, err := s.Client(chunk.AdminUser)
+	if err != nil {
+		return err
+	}
+	return replication.CloseLanes(ctx, admin, m, d, by)
+}
+
+// DropApplierRole implements [switchover.Side].
+func (s *Side) DropApplierRole(ctx context.Context, p chunk.Placement, m chunk.MigrationID, d chunk.AttemptID) error {
+	return s.Set.DropApplierRole(ctx, p.ID, m, d)
+}
+
+// ParkTTL implements [switchover.Side].
+func (s *Side) ParkTTL(ctx context.Context, p chunk.Placement) error {
+	_, err := s.Set.ParkTTL(ctx, p.Database)
+	return err
+}
+
+// RestoreTTL implements [switchover.Side].
+func (s *Side) RestoreTTL(ctx context.Context, p chunk.Placement) error {
+	r, err := s.store.Route(ctx, p.Chunk)
+	if err != nil {
+		return err
+	}
+	catalog, err := s.store.Collections(ctx, r.Chunk.Database)
+	if err != nil {
+		return err
+	}
+	return s.Set.RestoreTTL(ctx, p.Database, catalog)
+}
+
+// KillSession implements [replication.Sessions].
+func (s *Side) KillSession(ctx context.Context, user string, lsid []byte) error {
+	return s.Set.KillSession(ctx, user, lsid)
+}
+
+// Ledger gives the switch protocol its metadata.
+type Ledger struct {
+	Store *metadata.Store
+	Owner string
+}
+
+var _ switchover.Ledger = Ledger{}
+
+// attempt translates a row.
+func attempt(a metadata.Attempt) switchover.Attempt {
+	return switchover.Attempt{
+		ID: a.ID, Migration: a.Migration, Direction: a.Direction, State: a.State, Source: a.Source, Target: a.Target,
+		Deadline: a.Deadline, Overdue: a.Overdue, Token: a.Token,
+	}
+}
+
+// Attempt implements [switchover.Ledger].
+func (l Ledger) Attempt(ctx context.Context, id chunk.AttemptID) (switchover.Attempt, error) {
+	a, err := l.Store.Attempt(ctx, id)
+	return attempt(a), err
+}
+
+// OpenAttempts implements [switchover.Ledger].
+func (l Ledger) OpenAttempts(ctx context.Context) ([]switchover.Attempt, error) {
+	all, err := l.Store.OpenAttempts(ctx)
+	out := make([]switchover.Attempt, 0, len(all))
+	for _, a := range all {
+		out = append(out, attempt(a))
+	}
+	return out, err
+}
+
+// Advance implements [switchover.Ledger].
+func (l Ledger) Advance(ctx context.Context, id chunk.AttemptID, from, to chunk.AttemptState, o switchover.AdvanceOptions) (switchover.Attempt, error) {
+	a, err := l.Store.AdvanceAttempt(ctx, id, from, to, metadata.AdvanceOptions{
+		Deadline: o.Deadline, Reason: o.Reason, Term: o.Identity.Term, Process: o.Identity.ProcessID,
+	})
+	return attempt(a), err
+}
+
+// Publish implements [switchover.Ledger].
+func (l Ledger) Publish(ctx context.Context, in switchover.PublishInput) (chunk.Token, error) {
+	r := metadata.PublishRequest{Attempt: in.Attempt, CatalogVersion: in.CatalogVersion}
+	for name, epoch := range in.LeaseEpochs {
+		r.Leases = append(r.Leases, metadata.Lease{Shard: name, Epoch: epoch})
+	}
+	return l.Store.Publish(ctx, r)
+}
+
+// grantLockTTL bounds how long a dead holder keeps others from a shard's grants.
+const grantLockTTL = 2 * time.Second
+
+// GrantLock implements [switchover.Ledger].
+func (l Ledger) GrantLock(ctx context.Context, name string, do func(context.Context) error) error {
+	lock, err := l.Store.LockGrants(ctx, name, l.Owner, grantLockTTL)
+	if err != nil {
+		return err
+	}
+	err = do(ctx)
+	if unlockErr := l.Store.UnlockGrants(context.WithoutCancel(ctx), lock); err == nil {
+		err = unlockErr
+	}
+	return err
+}
+
+// Words gives the switch protocol the proxies' word.
+type Words struct{ Store *metadata.Store }
+
+var _ switchover.Proxies = Words{}
+
+// Listen implements [switchover.Proxies].
+func (w Words) Listen(ctx context.Context) (switchover.Words, error) {
+	waiter, err := w.Store.NewAckWaiter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	live, err := w.Store.LiveProxies(ctx)
+	if err != nil {
+		waiter.Close()
+		return nil, err
+	}
+	h := &heard{waiter: waiter}
+	for _, p := range live {
+		h.proxies = append(h.proxies, p.ID)
+	}
+	return h, nil
+}
+
+// heard is one listening.
+type heard struct {
+	waiter  *metadata.AckWaiter
+	proxies []string
+}
+
+// Wait implements [switchover.Words].
+func (h *heard) Wait(ctx context.Context, a chunk.AttemptID, access switchover.Access, grace time.Duration) ([]string, error) {
+	res, err := h.waiter.Wait(ctx, a, string(access), h.proxies, grace)
+	if err != nil {
+		return nil, err
+	}
+	var silent []string
+	for proxy, word := range res.Words {
+		if word != metadata.AckClean {
+			silent = append(silent, proxy+": "+word)
+		}
+	}
+	slices.Sort(silent)
+	return silent, nil
+}
+
+// Close implements [switchover.Words].
+func (h *heard) Close() { h.waiter.Close() }
+
+// busyDocuments is how validation's leftovers are kept in a migration's row.
+type busyDocuments map[string][]bson.RawValue
+
+// maxBusy bounds what is compared under the fence; the gate refuses beyond.
+const maxBusy = 500
+
+func errBusy(n int) error {
+	return failure.New(failure.Transient, "validation.too_busy", "%d documents changed during every round of validation; %d may be left for the fence", n, maxBusy)
+}

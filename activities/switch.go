@@ -1,0 +1,162 @@
+package activities
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+
+	"drover/chunk"
+	"drover/contract"
+	"drover/internal/failure"
+	"drover/metadata"
+	"drover/switchover"
+)
+
+// Times of a switch around its window.
+const (
+	prepareWithin = 30 * time.Second // an attempt that is not fencing by then is taken back
+	leaseTTL      = 45 * time.Second
+)
+
+// PrepareSwitch opens an attempt, takes the leases and makes the grants.
+//
+// Before: the gate said go. After: preparing. If interrupted: run again; an
+// attempt that nobody goes on with is taken back by the watchdog.
+func (a *Activities) PrepareSwitch(ctx context.Context, in contract.DirectionInput) (contract.AttemptRef, error) {
+	info := activity.GetInfo(ctx)
+	key := info.WorkflowExecution.RunID + "/" + info.ActivityID
+	at, err := a.Store.BeginAttempt(ctx, in.Migration, key, prepareWithin)
+	if err != nil {
+		return contract.AttemptRef{}, err
+	}
+	if at.State != chunk.Preparing {
+		return contract.AttemptRef{}, failure.New(failure.Transient, "switch.prepare_late", "attempt %d is %s already", at.ID, at.State)
+	}
+	ref := contract.AttemptRef{Ref: in.Ref, Attempt: at.ID, LeaseEpochs: map[string]int64{}}
+	if ref.LeaseEpochs, err = a.lease(ctx, at); err != nil {
+		return ref, err
+	}
+	db, err := a.Store.Database(ctx, databaseOf(in.Chunk))
+	if err != nil {
+		return ref, err
+	}
+	ref.CatalogVersion = db.CatalogVersion
+	for _, name := range []string{at.Source.Shard, at.Target.Shard} {
+		side, err := a.Sides.side(ctx, name)
+		if err != nil {
+			return ref, err
+		}
+		if err := side.Warm(ctx); err != nil {
+			return ref, err
+		}
+	}
+	return ref, a.Switcher.Prepare(ctx, at.ID)
+}
+
+// lease takes the shared leases of both shards, with new epochs: an older run of
+// this attempt can publish nothing.
+func (a *Activities) lease(ctx context.Context, at metadata.Attempt) (map[string]int64, error) {
+	epochs := map[string]int64{}
+	for _, name := range []string{at.Source.Shard, at.Target.Shard} {
+		l, err := a.Store.AcquireLease(ctx, name, holder(at.Migration), metadata.SharedLease, leaseTTL)
+		if err != nil {
+			return nil, err
+		}
+		epochs[name] = l.Epoch
+	}
+	return epochs, nil
+}
+
+// holder names a migration in leases.
+func holder(m chunk.MigrationID) string { return fmt.Sprintf("migration/%d", m) }
+
+// FenceSource goes through the window up to the publish. An error leaves the
+// attempt to SettleAttempt, or to the watchdog at its deadline.
+func (a *Activities) FenceSource(ctx context.Context, ref contract.AttemptRef) (contract.SwitchResult, error) {
+	timeline, err := a.Switcher.Fence(ctx, ref.Attempt)
+	return contract.SwitchResult{Attempt: ref.Attempt, Timeline: marks(timeline)}, err
+}
+
+// PublishRoute changes the route and opens the target.
+func (a *Activities) PublishRoute(ctx context.Context, ref contract.AttemptRef) (contract.SwitchResult, error) {
+	_, err := a.Switcher.Publish(ctx, switchover.PublishInput{
+		Attempt: ref.Attempt, LeaseEpochs: ref.LeaseEpochs, CatalogVersion: ref.CatalogVersion,
+	})
+	if err != nil {
+		return contract.SwitchResult{Attempt: ref.Attempt}, err
+	}
+	if err := a.Switcher.OpenTarget(ctx, ref.Attempt); err != nil {
+		return contract.SwitchResult{Attempt: ref.Attempt}, err
+	}
+	return a.outcome(ctx, ref.Attempt)
+}
+
+// SettleAttempt answers what became of an attempt, and ends it.
+func (a *Activities) SettleAttempt(ctx context.Context, in contract.SettleInput) (contract.SwitchResult, error) {
+	if _, err := a.Switcher.Settle(ctx, in.Attempt, in.Reason); err != nil {
+		if failure.Is(err, failure.Lost) { // somebody else was first: ask again
+			return contract.SwitchResult{}, failure.New(failure.Transient, "switch.settle_again", "settle attempt %d: %w", in.Attempt, err)
+		}
+		return contract.SwitchResult{}, err
+	}
+	res, err := a.outcome(ctx, in.Attempt)
+	if err == nil && !res.Published {
+		err = a.release(ctx, in.AttemptRef)
+	}
+	return res, err
+}
+
+// ConcludeSwitch does what could wait until the applications ran again.
+func (a *Activities) ConcludeSwitch(ctx context.Context, ref contract.AttemptRef) (contract.None, error) {
+	if err := a.Switcher.Conclude(ctx, ref.Attempt); err != nil {
+		return contract.None{}, err
+	}
+	return contract.None{}, a.release(ctx, ref)
+}
+
+func (a *Activities) release(ctx context.Context, ref contract.AttemptRef) error {
+	for name, epoch := range ref.LeaseEpochs {
+		l := metadata.Lease{Shard: name, Holder: holder(ref.Migration), Mode: metadata.SharedLease, Epoch: epoch}
+		if err := a.Store.ReleaseLease(ctx, l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// outcome tells the result of an attempt from its row.
+func (a *Activities) outcome(ctx context.Context, id chunk.AttemptID) (contract.SwitchResult, error) {
+	at, err := a.Store.Attempt(ctx, id)
+	if err != nil {
+		return contract.SwitchResult{}, err
+	}
+	res := contract.SwitchResult{Attempt: id, Token: at.Token, Reason: at.Reason}
+	res.Published = at.State == chunk.Published || at.State == chunk.Open || at.State == chunk.AttemptDone
+	var fenced, opened time.Time
+	for _, m := range at.Timeline {
+		switch m.State { //nolint:exhaustive // only the window's ends matter
+		case chunk.Fencing:
+			fenced = m.At
+		case chunk.Open, chunk.AttemptAborted:
+			opened = m.At
+		}
+		if !fenced.IsZero() {
+			res.Timeline = append(res.Timeline, contract.TimelineMark{Step: "row:" + string(m.State), AtUS: m.At.Sub(fenced).Microseconds()})
+		}
+	}
+	if !fenced.IsZero() && !opened.IsZero() {
+		res.FencedAt, res.OpenedAt = fenced, opened
+		res.WindowMS = float64(opened.Sub(fenced).Microseconds()) / 1000
+	}
+	return res, nil
+}
+
+func marks(t switchover.Timeline) []contract.TimelineMark {
+	out := make([]contract.TimelineMark, 0, len(t))
+	for _, m := range t {
+		out = append(out, contract.TimelineMark{Step: m.Step, AtUS: m.At, Note: m.Note})
+	}
+	return out
+}

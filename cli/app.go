@@ -1,0 +1,182 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/cobra"
+
+	"drover/contract"
+	"drover/devstack"
+	"drover/internal/config"
+	"drover/internal/logging"
+	"drover/metadata"
+	"drover/starter"
+)
+
+// app is one run of the command line.
+type app struct {
+	env    Env
+	output string
+	file   string
+	cfg    config.Config
+}
+
+// load fills the settings of a command from where they were not set by flag.
+func (a *app) load(cmd *cobra.Command, r config.Role) error {
+	src := config.Source{LookupEnv: a.env.LookupEnv, File: a.file}
+	if s := a.runningStack(); s != nil {
+		src.DevStack = stackSettings(s)
+	}
+	if _, err := config.Load(cmd.Flags(), r, src); err != nil {
+		return &usageError{err}
+	}
+	if err := a.cfg.Validate(r); err != nil {
+		return &usageError{err}
+	}
+	return nil
+}
+
+// runningStack is the dev stack of this folder, nil when there is none.
+func (a *app) runningStack() *devstack.Stack {
+	path, ok := a.env.LookupEnv("DROVER_STACK")
+	if !ok {
+		path = filepath.Join(".drover", devstack.StateFile)
+	}
+	s, err := devstack.Load(path)
+	if err != nil {
+		return nil
+	}
+	return s
+}
+
+// stackSettings is a dev stack's address book by flag name.
+func stackSettings(s *devstack.Stack) map[string]string {
+	return map[string]string{
+		"postgres-dsn": s.Postgres.DSN, "kafka-brokers": strings.Join(s.Kafka.Brokers, ","),
+		"s3-endpoint": s.S3.Endpoint, "s3-region": s.S3.Region, "s3-bucket": s.S3.Bucket,
+		"s3-access-key": s.S3.AccessKey, "s3-secret-key": s.S3.SecretKey,
+		"temporal-address": s.Temporal.Address, "temporal-namespace": s.Temporal.Namespace, "secret": s.Secret,
+	}
+}
+
+// logger writes to the error stream: the output is the result.
+func (a *app) logger() (*slog.Logger, error) { return logging.New(a.env.Stderr, a.cfg.LogLevel) }
+
+// quiet is the logger of short commands.
+func (a *app) quiet() *slog.Logger {
+	l, err := logging.New(a.env.Stderr, "error")
+	if err != nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return l
+}
+
+// withStore runs do with the metadata.
+func (a *app) withStore(cmd *cobra.Command, do func(context.Context, *metadata.Store) error) error {
+	if err := a.load(cmd, config.Common); err != nil {
+		return err
+	}
+	store, err := metadata.Open(cmd.Context(), a.cfg.PostgresDSN)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	if err := store.Migrate(cmd.Context()); err != nil {
+		return err
+	}
+	return do(cmd.Context(), store)
+}
+
+// withStarter runs do with Temporal.
+func (a *app) withStarter(cmd *cobra.Command, do func(context.Context, *starter.Starter) error) error {
+	if err := a.load(cmd, config.Common); err != nil {
+		return err
+	}
+	c, err := starter.Dial(cmd.Context(), a.cfg.TemporalAddress, a.cfg.TemporalNamespace, a.quiet())
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return do(cmd.Context(), starter.New(c))
+}
+
+// progress reads how far a move's running work has come.
+func (a *app) progress(ctx context.Context, ref contract.Ref) (*contract.Progress, error) {
+	if ref.Migration == 0 {
+		return nil, nil //nolint:nilnil // nothing is registered yet
+	}
+	store, err := metadata.Open(ctx, a.cfg.PostgresDSN)
+	if err != nil {
+		return nil, err
+	}
+	defer store.Close()
+	m, err := store.Migration(ctx, ref.Migration)
+	if err != nil {
+		return nil, err
+	}
+	var p contract.Progress
+	if err := json.Unmarshal(m.Progress, &p); err != nil || p.At.IsZero() {
+		return nil, nil //nolint:nilerr,nilnil // nothing was reported yet
+	}
+	return &p, nil
+}
+
+// newRegistry is a process's metrics.
+func newRegistry() *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return r
+}
+
+// serveMetrics answers /metrics and /healthz until ctx ends; listen may be empty.
+func serveMetrics(ctx context.Context, listen string, r *prometheus.Registry, l *slog.Logger) error {
+	if listen == "" {
+		return nil
+	}
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", listen)
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(r, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	context.AfterFunc(ctx, func() { _ = srv.Close() })
+	go func() {
+		if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			l.Error("Metrics are not served any more", slog.Any("error", err)) //nolint:sloglint // no request here
+		}
+	}()
+	l.InfoContext(ctx, "Metrics are served", slog.String("address", ln.Addr().String()))
+	return nil
+}
+
+// parentDies ends a process whose parent is gone; the demo's children use it.
+func parentDies(ctx context.Context, cancel context.CancelFunc) {
+	parent := os.Getppid()
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if os.Getppid() != parent {
+				cancel()
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,118 @@
+// Package cli turns command lines into calls. It keeps no global state.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"drover/internal/failure"
+)
+
+// Env is everything a command may touch of the process it runs in.
+type Env struct {
+	Args           []string
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	LookupEnv      func(string) (string, bool)
+}
+
+// The exit statuses.
+const (
+	exitDone    = 0
+	exitFailed  = 1
+	exitMisused = 2
+	exitWaits   = 3 // for a person
+)
+
+// usageError is a command line that cannot be right.
+type usageError struct{ error }
+
+// exitError ends with a status after everything has been said.
+type exitError struct{ code int }
+
+func (e *exitError) Error() string { return fmt.Sprintf("exit status %d", e.code) }
+
+// Main runs one command and returns the exit status: 0 done, 1 failed, 2
+// misused, 3 waits for a person.
+func Main(ctx context.Context, env Env) int {
+	root := newRoot(&app{env: env})
+	root.SetArgs(env.Args)
+	root.SetIn(env.Stdin)
+	root.SetOut(env.Stdout)
+	root.SetErr(env.Stderr)
+	return status(env.Stderr, root.ExecuteContext(ctx))
+}
+
+// status says what went wrong, once, with what to do about it.
+func status(stderr io.Writer, err error) int {
+	if err == nil {
+		return exitDone
+	}
+	if e, ok := errors.AsType[*exitError](err); ok {
+		return e.code
+	}
+	_, _ = fmt.Fprintln(stderr, "drover:", err)
+	if e, ok := errors.AsType[*failure.Error](err); ok && e.Hint != "" {
+		_, _ = fmt.Fprintln(stderr, "hint:", e.Hint)
+	}
+	if _, ok := errors.AsType[*usageError](err); ok {
+		return exitMisused
+	}
+	return exitFailed
+}
+
+// newRoot is the whole command tree.
+func newRoot(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "drover",
+		Short:         "Move chunks of data between MongoDB shards while they are in use",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
+	pf := root.PersistentFlags()
+	pf.StringVarP(&a.output, "output", "o", "table", "output format: table or json")
+	pf.StringVar(&a.file, "config", "", "YAML file with settings, by flag name")
+	root.PersistentPreRunE = func(*cobra.Command, []string) error {
+		if a.output != "table" && a.output != "json" {
+			return &usageError{fmt.Errorf("--output %q: want table or json", a.output)}
+		}
+		return nil
+	}
+	root.AddCommand(
+		newDevCommand(a), newDemoCommand(a), newWorkerCommand(a), newProxyCommand(a),
+		newShardCommand(a), newDBCommand(a), newChunkCommand(a), newMigrateCommand(a),
+		newConfigCommand(a), newVersionCommand(a),
+	)
+	wrapArgs(root)
+	return root
+}
+
+// wrapArgs makes wrong arguments a misuse, for every command.
+func wrapArgs(c *cobra.Command) {
+	if check := c.Args; check != nil {
+		c.Args = func(cmd *cobra.Command, args []string) error {
+			if err := check(cmd, args); err != nil {
+				return &usageError{fmt.Errorf("%s: %w; see %s --help", cmd.CommandPath(), err, cmd.CommandPath())}
+			}
+			return nil
+		}
+	}
+	for _, sub := range c.Commands() {
+		wrapArgs(sub)
+	}
+}
+
+// group is a command that only holds others.
+func group(use, short string, subs ...*cobra.Command) *cobra.Command {
+	c := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		_ = cmd.Help()
+		return &exitError{exitMisused}
+	}}
+	c.AddCommand(subs...)
+	return c
+}

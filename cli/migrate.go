@@ -1,0 +1,181 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"drover/chunk"
+	"drover/contract"
+	"drover/internal/config"
+	"drover/starter"
+)
+
+func newMigrateCommand(a *app) *cobra.Command {
+	return group("migrate", "Move a chunk, and steer a move",
+		newMigrateStart(a), newMigrateStatus(a), newMigrateWatch(a), newMigrateList(a),
+		a.verb(contract.ApproveUpdate, "Go on with the switch that waits for a person"),
+		a.verb(contract.PauseUpdate, "Stop the lanes and the step; the source serves on"),
+		a.verb(contract.ResumeUpdate, "End a pause, or try again what failed"),
+		a.verb(contract.AbortUpdate, "Give up: the source serves on, the target's copy is removed"),
+		a.verb(contract.RollbackUpdate, "During burn-in: let the old placement serve again"),
+		a.verb(contract.CompleteUpdate, "End burn-in now and drop the placement that does not serve"),
+	)
+}
+
+func newMigrateStart(a *app) *cobra.Command {
+	in := contract.MigrateInput{}
+	var burnIn time.Duration
+	var watch bool
+	c := &cobra.Command{
+		Use: "start CHUNK --to SHARD", Short: "Start to move a chunk", Args: cobra.ExactArgs(1),
+		Example: "  drover migrate start flights/0003 --to shard-c --watch",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			in.Chunk, in.BurnIn = chunk.ID(args[0]), contract.Duration(burnIn)
+			if in.RequestedBy == "" {
+				in.RequestedBy = a.user()
+			}
+			return a.withStarter(cmd, func(ctx context.Context, s *starter.Starter) error {
+				run, err := s.Migrate(ctx, in)
+				if err != nil {
+					return err
+				}
+				if watch {
+					return a.watch(ctx, s, in.Chunk)
+				}
+				return a.print(run, nil, func() [][]string {
+					return [][]string{{"workflow", run.WorkflowID}, {"run", run.RunID}, {"next", "drover migrate watch " + args[0]}}
+				})
+			})
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&in.To, "to", "", "target shard (needed)")
+	f.StringVar(&in.Approval, "approval", contract.Automatic, "automatic, or manual: wait for drover migrate approve before the switch")
+	f.StringVar(&in.Complete, "complete", contract.Automatic, "automatic: drop the old placement after burn-in; manual: wait for drover migrate complete")
+	f.DurationVar(&burnIn, "burn-in", time.Hour, "how long the old placement is kept current for a rollback")
+	f.StringVar(&in.Reason, "reason", "", "shown to people")
+	f.BoolVar(&watch, "watch", false, "follow the move until it ends")
+	_ = c.MarkFlagRequired("to")
+	a.cfg.Flags(f, config.Common)
+	return c
+}
+
+// verb makes the command of one update.
+func (a *app) verb(name, short string) *cobra.Command {
+	in := contract.UpdateInput{}
+	c := &cobra.Command{
+		Use: name + " CHUNK", Short: short, Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			in.By = a.user()
+			return a.withStarter(cmd, func(ctx context.Context, s *starter.Starter) error {
+				st, err := s.Ask(ctx, chunk.ID(args[0]), name, in)
+				if err != nil {
+					return err
+				}
+				return a.printStatus(st, nil)
+			})
+		},
+	}
+	c.Flags().StringVar(&in.Reason, "reason", "", "kept in the workflow's history")
+	a.cfg.Flags(c.Flags(), config.Common)
+	return c
+}
+
+// user is who runs the command, for the history.
+func (a *app) user() string {
+	if u, ok := a.env.LookupEnv("USER"); ok && u != "" {
+		return u
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return "unknown"
+	}
+	return "somebody on " + host
+}
+
+func newMigrateStatus(a *app) *cobra.Command {
+	c := &cobra.Command{
+		Use: "status CHUNK", Short: "Show where a move is and why it waits", Args: cobra.ExactArgs(1),
+		Long: "Show where a move is and why it waits. Exit status 3: it waits for a person.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withStarter(cmd, func(ctx context.Context, s *starter.Starter) error {
+				st, err := s.Status(ctx, chunk.ID(args[0]))
+				if err != nil {
+					return err
+				}
+				p, err := a.progress(ctx, st.Ref)
+				if err != nil {
+					return err
+				}
+				if err := a.printStatus(st, p); err != nil {
+					return err
+				}
+				if st.Attention != "" || st.Paused {
+					return &exitError{exitWaits}
+				}
+				return nil
+			})
+		},
+	}
+	a.cfg.Flags(c.Flags(), config.Common)
+	return c
+}
+
+func newMigrateWatch(a *app) *cobra.Command {
+	c := &cobra.Command{
+		Use: "watch CHUNK", Short: "Follow a move until it ends", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withStarter(cmd, func(ctx context.Context, s *starter.Starter) error {
+				return a.watch(ctx, s, chunk.ID(args[0]))
+			})
+		},
+	}
+	a.cfg.Flags(c.Flags(), config.Common)
+	return c
+}
+
+// watch prints a line whenever something changed, at most once a second, and
+// ends with the move.
+func (a *app) watch(ctx context.Context, s *starter.Starter, id chunk.ID) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	last := ""
+	for {
+		st, err := s.Status(ctx, id)
+		if err != nil {
+			return err
+		}
+		p, err := a.progress(ctx, st.Ref)
+		if err != nil {
+			return err
+		}
+		if line := watchLine(st, p); line != last {
+			last = line
+			if a.output == "json" {
+				err = writeJSON(a.env.Stdout, statusJSON{st, p})
+			} else {
+				_, err = fmt.Fprintln(a.env.Stdout, time.Now().Format(time.TimeOnly), line)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		running, err := s.Running(ctx, id)
+		if err != nil {
+			return err
+		}
+		if !running {
+			_, err := s.Result(ctx, id)
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}

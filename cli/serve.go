@@ -1,0 +1,81 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"drover/internal/config"
+	"drover/starter"
+	"drover/workers"
+)
+
+func newWorkerCommand(a *app) *cobra.Command {
+	var child bool
+	c := &cobra.Command{
+		Use: "worker", Short: "Run workflows, activities and the watchdog", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := a.load(cmd, config.Worker); err != nil {
+				return err
+			}
+			ctx, cancel := context.WithCancel(cmd.Context())
+			defer cancel()
+			if child {
+				go parentDies(ctx, cancel)
+			}
+			logger, err := a.logger()
+			if err != nil {
+				return &usageError{err}
+			}
+			registry := newRegistry()
+			if err := serveMetrics(ctx, a.cfg.MetricsListen, registry, logger); err != nil {
+				return err
+			}
+			w, err := workers.New(ctx, &a.cfg, workers.Options{Registry: registry, Logger: logger})
+			if err != nil {
+				return err
+			}
+			defer w.Close(context.WithoutCancel(ctx))
+			temporal, err := starter.Dial(ctx, a.cfg.TemporalAddress, a.cfg.TemporalNamespace, logger)
+			if err != nil {
+				return err
+			}
+			defer temporal.Close()
+			return w.Run(ctx, temporal)
+		},
+	}
+	c.Flags().BoolVar(&child, "child", false, "end when the parent process ends")
+	_ = c.Flags().MarkHidden("child")
+	a.cfg.Flags(c.Flags(), config.Worker)
+	return c
+}
+
+func newProxyCommand(a *app) *cobra.Command {
+	var child bool
+	c := &cobra.Command{
+		Use: "proxy", Short: "Serve applications as a mongos would", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := a.load(cmd, config.Proxy); err != nil {
+				return err
+			}
+			ctx, cancel := context.WithCancel(cmd.Context())
+			defer cancel()
+			if child {
+				go parentDies(ctx, cancel)
+			}
+			logger, err := a.logger()
+			if err != nil {
+				return &usageError{err}
+			}
+			registry := newRegistry()
+			if err := serveMetrics(ctx, a.cfg.MetricsListen, registry, logger); err != nil {
+				return err
+			}
+			return workers.RunProxy(ctx, &a.cfg, registry, logger)
+		},
+	}
+	c.Flags().BoolVar(&child, "child", false, "end when the parent process ends")
+	_ = c.Flags().MarkHidden("child")
+	a.cfg.Flags(c.Flags(), config.Proxy)
+	return c
+}

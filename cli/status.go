@@ -1,0 +1,124 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"drover/chunk"
+	"drover/contract"
+	"drover/internal/config"
+	"drover/metadata"
+)
+
+// statusJSON is what migrate status and watch print as JSON.
+type statusJSON struct {
+	contract.Status
+	Progress *contract.Progress `json:"progress,omitempty"`
+}
+
+func (a *app) printStatus(st contract.Status, p *contract.Progress) error {
+	return a.print(statusJSON{st, p}, nil, func() [][]string {
+		rows := [][]string{
+			{"chunk", string(st.Chunk)},
+			{"phase", string(st.Phase)},
+			{"step", st.Step + " for " + ageText(st.StepSince)},
+			{"from", place(st.Source)},
+			{"to", place(st.Target)},
+			{"serving", place(st.Serving)},
+		}
+		if p != nil {
+			rows = append(rows, []string{"progress", progressText(*p)})
+		}
+		if st.WaitingFor != "" {
+			rows = append(rows, []string{"waiting for", st.WaitingFor})
+		}
+		if st.Attention != "" {
+			rows = append(rows, []string{"ATTENTION", st.Attention})
+		}
+		for _, s := range st.Switches {
+			rows = append(rows, []string{fmt.Sprintf("attempt %d", s.Attempt), switchText(s)})
+		}
+		return append(rows, []string{"you may", strings.Join(st.Updates, ", ")})
+	})
+}
+
+func place(p chunk.Placement) string {
+	if p.ID == 0 {
+		return "-"
+	}
+	return p.Shard + " (" + p.Database + ")"
+}
+
+func switchText(s contract.SwitchResult) string {
+	if s.Published {
+		return fmt.Sprintf("published, window %.1f ms", s.WindowMS)
+	}
+	return "went back: " + s.Reason
+}
+
+// progressText is one line for people.
+func progressText(p contract.Progress) string {
+	var parts []string
+	if f := p.Fraction(); f >= 0 {
+		parts = append(parts, fmt.Sprintf("%.0f%%", 100*f))
+	}
+	if p.Step == "replicate" {
+		parts = append(parts, fmt.Sprintf("%d events, %.0f/s, lag %d ms, p99 %.1f ms", p.Documents, p.PerSecond, p.LagMS, p.LatencyP99MS))
+	} else {
+		parts = append(parts, fmt.Sprintf("%d documents, %.0f/s, %s, %s/s", p.Documents, p.PerSecond, bytesText(p.Bytes), bytesText(int64(p.BytesPerSecond))))
+		if left, ok := p.Remaining(); ok {
+			parts = append(parts, "ETA "+left.String())
+		}
+	}
+	if p.Detail != "" {
+		parts = append(parts, p.Detail)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// watchLine is one line of migrate watch.
+func watchLine(st contract.Status, p *contract.Progress) string {
+	parts := []string{string(st.Phase), st.Step}
+	if p != nil && !st.Phase.Final() {
+		parts = append(parts, progressText(*p))
+	}
+	if n := len(st.Switches); n > 0 {
+		parts = append(parts, switchText(st.Switches[n-1]))
+	}
+	if st.WaitingFor != "" {
+		parts = append(parts, "waits for "+st.WaitingFor)
+	}
+	if st.Attention != "" {
+		parts = append(parts, "ATTENTION: "+st.Attention)
+	}
+	return strings.Join(parts, " | ")
+}
+
+func newMigrateList(a *app) *cobra.Command {
+	var open bool
+	c := &cobra.Command{
+		Use: "list", Short: "List moves, newest first", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withStore(cmd, func(ctx context.Context, store *metadata.Store) error {
+				all, err := store.Migrations(ctx, metadata.MigrationFilter{Unfinished: open, Limit: 200})
+				if err != nil {
+					return err
+				}
+				return a.print(all, []string{"ID", "CHUNK", "FROM", "TO", "PHASE", "SINCE", "ATTENTION"}, func() (rows [][]string) {
+					for _, m := range all {
+						rows = append(rows, []string{
+							fmt.Sprint(m.ID), string(m.Chunk.ID), m.Source.Shard, m.Target.Shard, string(m.Phase), ageText(m.UpdatedAt), m.Attention,
+						})
+					}
+					return rows
+				})
+			})
+		},
+	}
+	c.Flags().BoolVar(&open, "unfinished", false, "only those that are not done")
+	a.cfg.Flags(c.Flags(), config.Common)
+	return c
+}

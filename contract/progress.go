@@ -1,0 +1,42 @@
+package contract
+
+import "time"
+
+// Progress is how far the running work of a move has come. It is what activities
+// heartbeat, and what the metadata keeps for drover migrate watch.
+type Progress struct {
+	Step           string    `json:"step"` // import, replicate, validate
+	Detail         string    `json:"detail,omitempty"`
+	Documents      int64     `json:"documents"`
+	DocumentsTotal int64     `json:"documentsTotal,omitempty"`
+	Bytes          int64     `json:"bytes,omitempty"`
+	BytesTotal     int64     `json:"bytesTotal,omitempty"`
+	PerSecond      float64   `json:"perSecond,omitempty"` // documents, or events, since the last report
+	BytesPerSecond float64   `json:"bytesPerSecond,omitempty"`
+	LagMS          int64     `json:"lagMS,omitempty"`
+	LatencyP99MS   float64   `json:"latencyP99MS,omitempty"` // capture to apply, over the last minute
+	Since          time.Time `json:"since"`
+	At             time.Time `json:"at"`
+}
+
+// Fraction is how much is done, 0 to 1; negative when it cannot be said.
+func (p Progress) Fraction() float64 {
+	switch {
+	case p.BytesTotal > 0:
+		return min(1, float64(p.Bytes)/float64(p.BytesTotal))
+	case p.DocumentsTotal > 0:
+		return min(1, float64(p.Documents)/float64(p.DocumentsTotal))
+	default:
+		return -1
+	}
+}
+
+// Remaining estimates the time that is left; ok is false when it cannot be said.
+func (p Progress) Remaining() (left time.Duration, ok bool) {
+	f := p.Fraction()
+	if f <= 0 {
+		return 0, false
+	}
+	spent := p.At.Sub(p.Since)
+	return time.Duration(float64(spent) * (1 - f) / f).Round(time.Second), true
+}

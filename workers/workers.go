@@ -1,0 +1,183 @@
+// Package workers wires adapters to activities, and activities to Temporal's
+// workers. It is the only place that knows all.
+package workers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/interceptor"
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+	"golang.org/x/sync/errgroup"
+
+	"drover/activities"
+	"drover/cdc"
+	"drover/contract"
+	"drover/internal/config"
+	"drover/internal/stoppoint"
+	"drover/metadata"
+	"drover/replication"
+	"drover/shard"
+	"drover/switchover"
+	"drover/workflows"
+)
+
+// watchdogEvery is how often the watchdog looks, as the design has it.
+const watchdogEvery = 100 * time.Millisecond
+
+// Worker is one worker process: task queues, and the watchdog beside them.
+type Worker struct {
+	cfg        *config.Config
+	store      *metadata.Store
+	shards     *shard.Clients
+	log        *cdc.Log
+	activities *activities.Activities
+	watchdog   *switchover.Watchdog
+	logger     *slog.Logger
+}
+
+// Options are what tests may add.
+type Options struct {
+	Registry prometheus.Registerer
+	Logger   *slog.Logger
+	Stops    *stoppoint.Points
+}
+
+// New connects to everything but Temporal.
+func New(ctx context.Context, cfg *config.Config, o Options) (*Worker, error) {
+	store, err := metadata.Open(ctx, cfg.PostgresDSN)
+	if err != nil {
+		return nil, err
+	}
+	if err := store.Migrate(ctx); err != nil {
+		store.Close()
+		return nil, err
+	}
+	log, err := cdc.NewLog(cfg.KafkaBrokers)
+	if err != nil {
+		store.Close()
+		return nil, err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "worker"
+	}
+	owner := fmt.Sprintf("%s/%d", host, os.Getpid())
+	clients := shard.NewClients(cfg.Secret, shard.Options{})
+	sides := activities.NewSides(store, clients, cfg.KafkaPartitions)
+	a := &activities.Activities{
+		Store: store, Shards: clients, Log: log, Brokers: cfg.KafkaBrokers, S3: S3(cfg), Bucket: cfg.S3Bucket, Sides: sides,
+		Settings: activities.Settings{
+			GateLag: cfg.GateLag, GateLatency: cfg.GateLatency, SyncLag: cfg.SyncLag, Partitions: cfg.KafkaPartitions,
+		},
+		Owner:   owner,
+		Metrics: activities.Metrics{Registry: o.Registry, Capture: cdc.NewCaptureMetrics(o.Registry), Lanes: replication.NewMetrics(o.Registry)},
+		Stops:   o.Stops, Logger: o.Logger,
+	}
+	protocol := switchover.Defaults()
+	protocol.FenceDeadline, protocol.ProxyGrace = cfg.FenceDeadline, cfg.ProxyGrace
+	a.Switcher = &switchover.Switcher{
+		Config: protocol, Ledger: activities.Ledger{Store: store, Owner: owner}, Shards: sides,
+		Proxies: activities.Words{Store: store}, Busy: a, Stops: o.Stops, Log: o.Logger,
+	}
+	return &Worker{
+		cfg: cfg, store: store, shards: clients, log: log, activities: a, logger: o.Logger,
+		watchdog: &switchover.Watchdog{Switcher: a.Switcher, Every: watchdogEvery, Metrics: switchover.NewWatchdogMetrics(o.Registry)},
+	}, nil
+}
+
+// S3 makes the client of the bucket.
+func S3(cfg *config.Config) *s3.Client {
+	return s3.New(s3.Options{
+		Region: cfg.S3Region, UsePathStyle: true, BaseEndpoint: endpoint(cfg.S3Endpoint),
+		Credentials: aws.NewCredentialsCache(credentials.NewStaticCredentialsProvider(cfg.S3AccessKey, cfg.S3SecretKey, "")),
+	})
+}
+
+func endpoint(url string) *string {
+	if url == "" {
+		return nil
+	}
+	return &url
+}
+
+// Close ends the connections.
+func (w *Worker) Close(ctx context.Context) {
+	w.activities.Sides.Close(ctx)
+	w.shards.Close(ctx)
+	w.log.Close()
+	w.store.Close()
+}
+
+// queues are the options of each task queue.
+func queues(stopTimeout time.Duration) map[string]worker.Options {
+	base := worker.Options{
+		Interceptors:                 []interceptor.WorkerInterceptor{&Failures{}},
+		WorkerStopTimeout:            stopTimeout,
+		StickyScheduleToStartTimeout: time.Second, // a dead process costs its workflows this once
+		DisableRegistrationAliasing:  true,
+	}
+	bulk, fence := base, base
+	bulk.DisableWorkflowWorker, fence.DisableWorkflowWorker = true, true
+	bulk.MaxHeartbeatThrottleInterval = 2 * time.Second
+	return map[string]worker.Options{contract.ControlQueue: base, contract.BulkQueue: bulk, contract.FenceQueue: fence}
+}
+
+// Run serves the queues that the configuration names until ctx ends.
+func (w *Worker) Run(ctx context.Context, c client.Client) error {
+	all := queues(10 * time.Second)
+	var started []worker.Worker
+	stop := func() {
+		var g errgroup.Group
+		for _, x := range started {
+			g.Go(func() error { x.Stop(); return nil })
+		}
+		_ = g.Wait()
+	}
+	for _, q := range w.cfg.Queues {
+		name := "drover-" + q
+		x := worker.New(c, name, all[name])
+		if name == contract.ControlQueue {
+			RegisterWorkflows(x)
+		}
+		w.activities.Register(registry{x}, name)
+		if err := x.Start(); err != nil {
+			stop()
+			return fmt.Errorf("serve queue %s: %w", name, err)
+		}
+		started = append(started, x)
+	}
+	w.logger.InfoContext(ctx, "Worker serves", slog.String("queues", strings.Join(w.cfg.Queues, ",")))
+	err := w.watchdog.Run(ctx)
+	stop()
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// registry narrows a worker to what contract needs.
+type registry struct{ worker.Worker }
+
+// RegisterActivityWithOptions implements [contract.Registry].
+func (r registry) RegisterActivityWithOptions(fn any, o activity.RegisterOptions) {
+	r.Worker.RegisterActivityWithOptions(fn, o)
+}
+
+// RegisterWorkflows registers every workflow under its wire name.
+func RegisterWorkflows(r worker.WorkflowRegistry) {
+	r.RegisterWorkflowWithOptions(workflows.MigrateChunk, workflow.RegisterOptions{Name: contract.MigrateChunkWorkflow})
+	r.RegisterWorkflowWithOptions(workflows.CaptureShard, workflow.RegisterOptions{Name: contract.CaptureShardWorkflow})
+}
