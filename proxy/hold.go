@@ -1,0 +1,197 @@
+package proxy
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"drover/chunk"
+)
+
+// room is where requests for one chunk wait. While somebody is in it, the
+// chunk's attempt and route are read again every [Config.HoldPoll].
+type room struct {
+	mu      sync.Mutex
+	waiting int
+	polls   int64
+	live    bool          // the last poll saw an attempt under way
+	changed chan struct{} // closed and replaced at each news
+	stop    context.CancelFunc
+}
+
+// news wakes everybody in the room.
+func (r *room) news() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.broadcast()
+}
+
+// broadcast is news while r.mu is held.
+func (r *room) broadcast() {
+	if r.changed != nil {
+		close(r.changed)
+		r.changed = nil
+	}
+}
+
+// look gives the room's state and a channel that is closed when it changes.
+func (r *room) look() (polls int64, live bool, changed <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.changed == nil {
+		r.changed = make(chan struct{})
+	}
+	return r.polls, r.live, r.changed
+}
+
+// hold is one request's time in a room. The zero value has not begun.
+type hold struct {
+	since   time.Time
+	refused *route // the route by which the shard refused it, nil: announced
+	polls   int64  // of the room at the refusal
+	left    <-chan struct{}
+	release func()
+}
+
+// wait returns when it is worth to send the request again, and an error when it
+// has waited for too long or nobody wants it any more.
+func (p *Proxy) wait(ctx context.Context, q *request, e *entry, a access, h *hold) error {
+	if h.since.IsZero() {
+		if err := p.enterRoom(q, e, h); err != nil {
+			return err
+		}
+	}
+	for {
+		polls, live, changed := e.room.look()
+		r := e.route.Load()
+		if r.gate.open(a) && (h.refused == nil || h.refused.Token != r.Token || polls > h.polls) {
+			return nil
+		}
+		now := time.Now()
+		limit := h.since.Add(p.cfg.SwitchWait)
+		if live || r.gate.live(a, now) {
+			limit = h.since.Add(p.cfg.LiveWait)
+		}
+		late := refuse(codeExceededTimeLimit, "chunk %s is being switched: waited %v for it", e.id, now.Sub(h.since).Round(time.Millisecond))
+		if !q.deadline.IsZero() && q.deadline.Before(limit) {
+			limit, late = q.deadline, refuse(codeMaxTimeMSExpired, "operation exceeded time limit while chunk %s was being switched", e.id)
+		}
+		if !now.Before(limit) {
+			p.metrics.refused("switch_wait")
+			return late
+		}
+		timer := time.NewTimer(limit.Sub(now))
+		select {
+		case <-changed:
+		case <-timer.C:
+		case <-h.left:
+			timer.Stop()
+			p.metrics.refused("client_left")
+			return errClientLeft
+		case <-ctx.Done():
+			timer.Stop()
+			return refuse(codeExceededTimeLimit, "the proxy is shutting down")
+		}
+		timer.Stop()
+	}
+}
+
+// enterRoom begins the wait: from here the request owns nothing but its place.
+func (p *Proxy) enterRoom(q *request, e *entry, h *hold) error {
+	e.room.mu.Lock()
+	if e.room.waiting >= p.cfg.MaxHeld {
+		e.room.mu.Unlock()
+		p.metrics.refused("hold_full")
+		return refuse(codeExceededTimeLimit, "chunk %s is being switched and %d requests wait for it already", e.id, p.cfg.MaxHeld)
+	}
+	e.room.waiting++
+	if e.room.waiting == 1 {
+		pollCtx, cancel := context.WithCancel(p.background)
+		e.room.stop = cancel
+		p.workers.Go(func() { p.poll(pollCtx, e) })
+	}
+	e.room.mu.Unlock()
+
+	h.since = time.Now()
+	var unwatch func()
+	h.left, unwatch = q.client.watch()
+	p.metrics.held.Inc()
+	p.metrics.heldTotal.Inc()
+	h.release = func() {
+		unwatch()
+		p.metrics.held.Dec()
+		p.metrics.holdSeconds.Observe(time.Since(h.since).Seconds())
+		e.room.mu.Lock()
+		defer e.room.mu.Unlock()
+		if e.room.waiting--; e.room.waiting == 0 {
+			e.room.stop()
+		}
+	}
+	return nil
+}
+
+// end leaves the room if the request was ever in it.
+func (h *hold) end() {
+	if h.release != nil {
+		h.release()
+	}
+	*h = hold{}
+}
+
+// poll reads the chunk's attempt and route while requests wait for it.
+func (p *Proxy) poll(ctx context.Context, e *entry) {
+	ticker := time.NewTicker(p.cfg.HoldPoll)
+	defer ticker.Stop()
+	for {
+		p.pollOnce(ctx, e)
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// pollOnce takes over what the metadata says about e now. When it cannot be
+// read, announcements that have expired are forgotten and the shards decide.
+func (p *Proxy) pollOnce(ctx context.Context, e *entry) {
+	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.MetadataTimeout, errMetadataTimeout)
+	defer cancel()
+
+	n, found, err := p.ports.Attempts.LatestAttempt(ctx, e.id)
+	if err == nil {
+		err = p.routing.refresh(ctx, e)
+	}
+	live := false
+	if err == nil && found {
+		live = n.State.HoldsWrites()
+		p.announce(n)
+	}
+	if err != nil {
+		e.route.Load().gate.lapse(time.Now())
+	}
+	e.room.mu.Lock()
+	defer e.room.mu.Unlock()
+	e.room.live = live
+	e.room.polls++
+	e.room.broadcast()
+}
+
+// announce takes an announcement, from wherever it came, to the gates and to
+// those who wait, and answers it.
+func (p *Proxy) announce(n chunk.Notice) {
+	now := time.Now()
+	source, target := p.gates.of(n.Source), p.gates.of(n.Target)
+	// The source first: it must be shut before the target opens.
+	news := source.apply(n, now)
+	target.apply(n, now)
+	if !news {
+		return
+	}
+	for _, id := range n.Chunks {
+		if e := p.routing.entry(id); e != nil {
+			e.room.news()
+		}
+	}
+	p.answer(n, source)
+}

@@ -1,0 +1,259 @@
+package proxy
+
+import (
+	"errors"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"drover/chunk"
+	"drover/proxy/wire"
+)
+
+// planInsert places a document by its shard key; one without it by null. When
+// the key is _id and the document has none, it is made here, as the shard would.
+func planInsert(d *database, c *collection, doc bson.Raw) statement {
+	s := statement{doc: doc}
+	if c.shardKey == "_id" {
+		if _, ok := wire.Find(doc, "_id"); !ok {
+			s.doc = document(func(dst []byte) []byte {
+				dst = bsoncore.AppendObjectIDElement(dst, "_id", bson.NewObjectID())
+				return append(dst, doc[4:len(doc)-1]...)
+			})
+		}
+	}
+	k, err := d.space.DocumentPoint(s.doc, c.shardKey)
+	if err != nil {
+		s.err = refuseKey(c, err)
+		return s
+	}
+	return s.at(d, k)
+}
+
+// refuseKey says why a value cannot be a shard key's.
+func refuseKey(c *collection, err error) *refusal {
+	if errors.Is(err, chunk.ErrArrayKey) {
+		return refuse(codeShardKeyNotFound, "Shard key cannot contain array values or array descendants: %s", c.shardKey)
+	}
+	return refuse(codeFailedToParse, "shard key %s: %v", c.shardKey, err)
+}
+
+// at gives the statement the chunk of a point.
+func (s statement) at(d *database, k chunk.Key) statement {
+	e := d.at(k)
+	if e == nil {
+		s.err = refuse(codeHostUnreachable, "no chunk of %s holds this shard key", d.name)
+		return s
+	}
+	s.entries = []*entry{e}
+	return s
+}
+
+// planDelete places a statement of delete.
+func planDelete(d *database, c *collection, doc bson.Raw) statement {
+	s := statement{doc: doc}
+	filter, ok := wire.Find(doc, "q")
+	if !ok || filter.Type != bson.TypeEmbeddedDocument {
+		s.err = refuse(codeTypeMismatch, "delete.deletes.q is no document")
+		return s
+	}
+	limit, _ := wire.Find(doc, "limit")
+	n, _ := limit.Number()
+	collation, _ := wire.Find(doc, "collation")
+	s.entries = targetOf(d, c, filter.Document(), collation)
+	s.turns = n == 1 && len(s.entries) > 1
+	return s
+}
+
+// planUpdate places a statement of update.
+func planUpdate(d *database, c *collection, doc bson.Raw) statement {
+	s := statement{doc: doc}
+	var u change
+	for w := wire.Walk(doc); w.Next(); {
+		switch string(w.Key) {
+		case "q":
+			u.filter = w.Document()
+		case "u":
+			u.update = w.Element
+		case "multi":
+			u.multi = w.Truth()
+		case "upsert":
+			u.upsert = w.Truth()
+		case "collation":
+			u.collation = w.Element
+		}
+	}
+	if u.filter == nil {
+		s.err = refuse(codeTypeMismatch, "update.updates.q is no document")
+		return s
+	}
+	filter := u.filter
+	entries, err := u.plan(d, c)
+	if err != nil {
+		s.err = err
+		return s
+	}
+	if &u.filter[0] != &filter[0] {
+		s.doc = document(func(dst []byte) []byte {
+			dst = bsoncore.AppendDocumentElement(dst, "q", bsoncore.Document(u.filter))
+			for w := wire.Walk(doc); w.Next(); {
+				if !w.Is("q") {
+					dst = append(dst, w.Raw...)
+				}
+			}
+			return dst
+		})
+	}
+	s.entries = entries
+	s.turns = !u.multi && len(entries) > 1
+	return s
+}
+
+// change is an update of documents by a filter, of whatever command.
+type change struct {
+	filter        bson.Raw
+	update        wire.Element
+	multi, upsert bool
+	collation     wire.Element
+}
+
+// plan gives the chunks of a change, and refuses one that would move a document
+// to another place of the key space. A replacement whose filter does not fix the
+// shard key goes by the replacement's, which is then added to the filter.
+func (u *change) plan(d *database, c *collection) ([]*entry, *refusal) {
+	t := targetingOf(d, c, u.collation)
+	value, fixed := t.fixed(u.filter)
+	if fixed && !t.simple && (value.Type == bson.TypeString || value.Type == bson.TypeEmbeddedDocument) {
+		fixed = false
+	}
+	replacement := u.update.Type == bson.TypeEmbeddedDocument && !operators(u.update)
+	if replacement && c.shardKey != "_id" {
+		own, err := chunk.LookupPath(u.update.Document(), c.shardKey)
+		if err != nil {
+			return nil, refuseKey(c, err)
+		}
+		if !fixed {
+			u.filter = withEquality(u.filter, c.shardKey, own)
+			value, fixed = own, true
+		} else if !same(d.space, own, value) {
+			return nil, refuse(codeImmutableField, "a replacement must keep the shard key %s", c.shardKey)
+		}
+	} else if err := u.check(d, c, value, fixed); err != nil {
+		return nil, err
+	}
+	if u.upsert && !fixed {
+		return nil, refuse(codeShardKeyNotFound, "an upsert must have the shard key %s in its filter, as an equality", c.shardKey)
+	}
+	if fixed {
+		k, err := d.space.Point(value)
+		if err != nil {
+			return nil, refuseKey(c, err)
+		}
+		// Null stands for more than one point, unless a document is to be made of it.
+		if e := d.at(k); e != nil && (u.upsert || value.Type != bson.TypeNull && value.Type != bson.TypeUndefined) {
+			return []*entry{e}, nil
+		}
+	}
+	return targetOf(d, c, u.filter, u.collation), nil
+}
+
+// same reports whether two values are one point.
+func same(space chunk.KeySpace, a, b bson.RawValue) bool {
+	x, errX := space.Point(a)
+	y, errY := space.Point(b)
+	return errX == nil && errY == nil && x == y
+}
+
+// withEquality gives filter with path required to have a value.
+func withEquality(filter bson.Raw, path string, v bson.RawValue) bson.Raw {
+	return document(func(dst []byte) []byte {
+		at, dst := bsoncore.AppendArrayElementStart(dst, "$and")
+		dst = bsoncore.AppendDocumentElement(dst, "0", bsoncore.Document(filter))
+		dst = bsoncore.AppendDocumentElement(dst, "1", document(func(dst []byte) []byte {
+			return bsoncore.AppendDocumentElement(dst, path, document(func(dst []byte) []byte {
+				return bsoncore.AppendValueElement(dst, "$eq", bsoncore.Value{Type: bsoncore.Type(v.Type), Data: v.Value})
+			}))
+		}))
+		dst, _ = bsoncore.AppendArrayEnd(dst, at)
+		return dst
+	})
+}
+
+// check refuses an update that changes the shard key. An _id no server lets
+// change.
+func (u *change) check(d *database, c *collection, value bson.RawValue, fixed bool) *refusal {
+	if c.shardKey == "_id" || strings.HasPrefix(c.shardKey, "_id.") {
+		return nil
+	}
+	refused := refuse(codeImmutableField, "an update must not change the shard key %s", c.shardKey)
+	switch u.update.Type {
+	case bson.TypeArray:
+		return checkUpdatePipeline(u.update.Document(), c.shardKey, refused)
+	case bson.TypeEmbeddedDocument:
+	default:
+		return nil // the shard says what is wrong with it
+	}
+	for op := wire.Walk(u.update.Document()); op.Next(); {
+		name := string(op.Key)
+		for w := wire.Walk(op.Document()); w.Next(); {
+			if name == "$rename" && related(string(w.Text()), c.shardKey) {
+				return refused
+			}
+			if !related(string(w.Key), c.shardKey) || name == "$setOnInsert" && !u.upsert {
+				continue
+			}
+			keeps := (name == "$set" || name == "$setOnInsert") && w.Is(c.shardKey) && fixed && same(d.space, w.RawValue(), value)
+			if !keeps {
+				return refused
+			}
+		}
+	}
+	return nil
+}
+
+// checkUpdatePipeline refuses a pipeline that sets or takes out the shard key,
+// or of which that cannot be told.
+func checkUpdatePipeline(pipeline bson.Raw, shardKey string, refused *refusal) *refusal {
+	for stage := wire.Walk(pipeline); stage.Next(); {
+		w := wire.Walk(stage.Document())
+		if !w.Next() {
+			continue
+		}
+		switch string(w.Key) {
+		case "$set", "$addFields":
+			for f := wire.Walk(w.Document()); f.Next(); {
+				if related(string(f.Key), shardKey) {
+					return refused
+				}
+			}
+		case "$unset":
+			if related(string(w.Text()), shardKey) {
+				return refused
+			}
+			for f := wire.Walk(w.Document()); f.Next(); {
+				if related(string(f.Text()), shardKey) {
+					return refused
+				}
+			}
+		default:
+			return refuse(codeNotSupported, "%s in an update is only supported where the shard key is _id: it might change %s", w.Key, shardKey)
+		}
+	}
+	return nil
+}
+
+// related reports whether a change at path a touches path b: they are equal, or
+// one leads through the other. A positional part stands for any.
+func related(a, b string) bool {
+	if a == "" {
+		return false
+	}
+	x, y := strings.Split(a, "."), strings.Split(b, ".")
+	for i := range min(len(x), len(y)) {
+		if x[i] != y[i] && !strings.HasPrefix(x[i], "$") {
+			return false
+		}
+	}
+	return true
+}

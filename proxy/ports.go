@@ -1,0 +1,89 @@
+package proxy
+
+import (
+	"context"
+
+	"drover/chunk"
+)
+
+// Ports is what a proxy needs of the rest of the fleet.
+type Ports struct {
+	Routes   Routes
+	Attempts Attempts
+	Feed     Feed
+	Acks     Acks
+	Presence Presence
+	Shards   Shards
+}
+
+// Routes reads the chunk metadata.
+type Routes interface {
+	// Snapshot gives everything, read at one moment.
+	Snapshot(ctx context.Context) (Snapshot, error)
+	// Route gives one chunk's route as it is now.
+	Route(ctx context.Context, id chunk.ID) (chunk.Route, error)
+}
+
+// Snapshot is the chunk metadata of a moment.
+type Snapshot struct {
+	Databases []chunk.Database
+	Routes    []chunk.Route
+}
+
+// Attempts reads the attempts to switch.
+type Attempts interface {
+	// LatestAttempt gives the newest attempt that moves the chunk, in whatever
+	// state; ok is false when there never was one.
+	LatestAttempt(ctx context.Context, id chunk.ID) (n chunk.Notice, ok bool, err error)
+}
+
+// Feed carries announcements. They may be lost, late or repeated: nothing rests
+// on them but speed.
+type Feed interface {
+	// Listen calls deliver with each announcement, one at a time, until ctx
+	// ends or the feed breaks. The first announcement, and the first after any
+	// gap, is a Resync.
+	Listen(ctx context.Context, deliver func(Announcement)) error
+}
+
+// Announcement is one of its fields.
+type Announcement struct {
+	Resync bool
+	Notice *chunk.Notice
+	Route  *RouteChange
+}
+
+// RouteChange says that a chunk has a new route.
+type RouteChange struct {
+	Database string      `json:"database"`
+	Chunk    chunk.ID    `json:"chunk"`
+	Token    chunk.Token `json:"token"`
+}
+
+// Acks carries a proxy's word about its own requests to who asked.
+type Acks interface {
+	Ack(ctx context.Context, a chunk.Ack) error
+}
+
+// Presence tells the fleet which proxies there are.
+type Presence interface {
+	// Beat says that the proxy lives; it is called every second.
+	Beat(ctx context.Context, id, address string) error
+	// Leave says that it ends.
+	Leave(ctx context.Context, id string) error
+}
+
+// Shards tells how a shard is reached.
+type Shards interface {
+	// Shard gives a registered shard.
+	Shard(ctx context.Context, name string) (Shard, error)
+	// Names lists all registered shards.
+	Names(ctx context.Context) ([]string, error)
+}
+
+// Shard is a shard with the data plane's way in.
+type Shard struct {
+	chunk.Shard
+	User     string // mostly chunk.DataUser; empty: no authentication
+	Password string
+}

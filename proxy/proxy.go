@@ -1,0 +1,283 @@
+// Package proxy is the data plane: a router that any MongoDB driver takes for a
+// mongos. It finds the chunks that a command concerns, forwards raw BSON to the
+// shards that hold them, merges what comes back, and carries requests over a
+// switch: they wait, and go to where the chunk then is.
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"drover/chunk"
+	"drover/proxy/upstream"
+)
+
+// Config is one proxy.
+type Config struct {
+	ID        string // unique in the fleet
+	Listen    string // address to listen on, "host:port"
+	Advertise string // address that other parts are told; empty: where it listens
+
+	SwitchWait      time.Duration // how long a request waits for a switch; 0: 1.5 s
+	LiveWait        time.Duration // the same while the attempt is known to be under way; 0: 10 s
+	HoldPoll        time.Duration // how often the metadata is read while requests wait; 0: 50 ms
+	MaxHeld         int           // requests that may wait for one chunk; 0: 5,000
+	MetadataTimeout time.Duration // for one read of the metadata; 0: 2 s
+	ShardWait       time.Duration // how long a request waits for a connection or a primary; 0: 5 s
+	ShardConns      int           // connections to one shard; 0: 200
+	MaxClients      int           // client connections; 0: 10,000
+	DrainWait       time.Duration // how long running requests may take at the end; 0: 10 s
+
+	// Deaf makes the proxy ignore every announcement and answer none. Everything
+	// must still be right, by the shards' refusals alone.
+	Deaf bool
+
+	Log        *slog.Logger          // nil: discard
+	Registerer prometheus.Registerer // nil: metrics go nowhere
+}
+
+// withDefaults fills what is zero.
+func (c Config) withDefaults() Config {
+	setDefault(&c.SwitchWait, 1500*time.Millisecond)
+	setDefault(&c.LiveWait, 10*time.Second)
+	setDefault(&c.HoldPoll, 50*time.Millisecond)
+	setDefault(&c.MetadataTimeout, 2*time.Second)
+	setDefault(&c.ShardWait, 5*time.Second)
+	setDefault(&c.DrainWait, 10*time.Second)
+	setDefault(&c.MaxHeld, 5000)
+	setDefault(&c.ShardConns, 200)
+	setDefault(&c.MaxClients, 10_000)
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// setDefault replaces a zero value.
+func setDefault[T comparable](v *T, to T) {
+	var zero T
+	if *v == zero {
+		*v = to
+	}
+}
+
+// Proxy is one running router.
+type Proxy struct {
+	cfg      Config
+	ports    Ports
+	log      *slog.Logger
+	metrics  *metrics
+	routing  *routing
+	gates    *gates
+	pools    *pools
+	sessions *sessions
+	cursors  *cursors
+	lastID   atomic.Int32 // of client connections and of our own messages
+	hearing  atomic.Bool  // announcements arrive
+
+	background context.Context // ends when Run gives up; for what outlives one request
+	workers    sync.WaitGroup
+	answered   struct {
+		sync.Mutex
+		keys map[answerKey]struct{}
+	}
+
+	ready   chan struct{} // closed when it listens
+	mu      sync.Mutex
+	addr    string
+	clients map[*client]struct{}
+}
+
+// New makes a proxy; [Proxy.Run] starts it.
+func New(cfg Config, ports Ports) *Proxy {
+	cfg = cfg.withDefaults()
+	p := &Proxy{
+		cfg: cfg, ports: ports, log: cfg.Log,
+		gates:    &gates{all: map[chunk.PlacementID]*gate{}},
+		pools:    &pools{shards: ports.Shards, appName: "drover-proxy/" + cfg.ID, max: cfg.ShardConns, byName: map[string]*upstream.Pool{}, keeps: map[string]bool{}},
+		sessions: newSessions(),
+		cursors:  newCursors(),
+		ready:    make(chan struct{}),
+		clients:  map[*client]struct{}{},
+	}
+	p.answered.keys = map[answerKey]struct{}{}
+	p.routing = &routing{ports: ports, gates: p.gates, pools: p.pools, entries: map[chunk.ID]*entry{}}
+	p.routing.current.Store(&table{})
+	p.metrics = newMetrics(cfg.Registerer, p)
+	return p
+}
+
+// Ready is closed when the proxy listens.
+func (p *Proxy) Ready() <-chan struct{} { return p.ready }
+
+// Addr is where the proxy is reached, empty before it listens.
+func (p *Proxy) Addr() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cfg.Advertise != "" {
+		return p.cfg.Advertise
+	}
+	return p.addr
+}
+
+// Run serves until ctx ends, then lets running requests finish within
+// [Config.DrainWait]. It returns when everything it started has stopped.
+func (p *Proxy) Run(ctx context.Context) error {
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	p.background = background
+
+	if err := p.firstLoad(ctx); err != nil {
+		return err
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", p.cfg.Listen)
+	if err != nil {
+		return fmt.Errorf("listen for clients: %w", err)
+	}
+	p.mu.Lock()
+	p.addr = listener.Addr().String()
+	p.mu.Unlock()
+
+	p.workers.Go(func() { p.beat(background) })
+	p.workers.Go(func() { p.sweep(background) })
+	if !p.cfg.Deaf {
+		p.workers.Go(func() { p.listen(background) })
+	}
+	var serving sync.WaitGroup
+	accepted := make(chan error, 1)
+	go func() { accepted <- p.accept(background, listener, &serving) }()
+	close(p.ready)
+	p.log.InfoContext(ctx, "proxy listens", "address", p.Addr(), "deaf", p.cfg.Deaf)
+
+	select {
+	case <-ctx.Done():
+	case err = <-accepted:
+		accepted <- nil
+	}
+	_ = listener.Close()
+	<-accepted
+	p.drain(&serving)
+	p.leave(background)
+	stop()
+	p.pools.close()
+	p.workers.Wait()
+	return err
+}
+
+// firstLoad reads the routes before the first client comes.
+func (p *Proxy) firstLoad(ctx context.Context) error {
+	for {
+		loadCtx, cancel := context.WithTimeoutCause(ctx, p.cfg.MetadataTimeout, errMetadataTimeout)
+		err := p.routing.load(loadCtx)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		p.log.WarnContext(ctx, "routes were not read", "error", err)
+		select {
+		case <-time.After(feedPause):
+		case <-ctx.Done():
+			return fmt.Errorf("first read of the routes: %w", err)
+		}
+	}
+}
+
+// accept serves clients until the listener closes.
+func (p *Proxy) accept(ctx context.Context, listener net.Listener, serving *sync.WaitGroup) error {
+	for {
+		nc, err := listener.Accept()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return nil
+			}
+			if errors.Is(err, context.Canceled) || ctx.Err() != nil {
+				return nil
+			}
+			// Mostly too many open files: the clients that are there go on.
+			p.log.WarnContext(ctx, "client was not accepted", "error", err)
+			select {
+			case <-time.After(feedPause):
+			case <-ctx.Done():
+				return nil
+			}
+			continue
+		}
+		c := newClient(p, nc)
+		p.mu.Lock()
+		full := len(p.clients) >= p.cfg.MaxClients
+		if !full {
+			p.clients[c] = struct{}{}
+		}
+		p.mu.Unlock()
+		if full {
+			p.metrics.refused("max_clients")
+			_ = nc.Close()
+			continue
+		}
+		serving.Go(func() { c.serve(ctx) })
+	}
+}
+
+// drain lets clients finish what they are doing and then ends them.
+func (p *Proxy) drain(serving *sync.WaitGroup) {
+	done := make(chan struct{})
+	go func() {
+		serving.Wait()
+		close(done)
+	}()
+	p.mu.Lock()
+	for c := range p.clients {
+		c.retire()
+	}
+	p.mu.Unlock()
+	select {
+	case <-done:
+		return
+	case <-time.After(p.cfg.DrainWait):
+	}
+	p.mu.Lock()
+	for c := range p.clients {
+		_ = c.nc.Close()
+	}
+	p.mu.Unlock()
+	p.pools.close()
+	<-done
+}
+
+// leave says that the proxy ends.
+func (p *Proxy) leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.MetadataTimeout, errMetadataTimeout)
+	defer cancel()
+	if err := p.ports.Presence.Leave(ctx, p.cfg.ID); err != nil {
+		p.log.WarnContext(ctx, "leaving was not recorded", "error", err)
+	}
+}
+
+// sweepPause is the time between two looks for what nobody uses any more.
+const sweepPause = 10 * time.Second
+
+// sweep ends what clients have left behind.
+func (p *Proxy) sweep(ctx context.Context) {
+	ticker := time.NewTicker(sweepPause)
+	defer ticker.Stop()
+	for {
+		select {
+		case now := <-ticker.C:
+			p.sessions.sweep(now)
+			for _, c := range p.cursors.idle(now) {
+				p.closeCursor(ctx, c)
+			}
+			p.endIdleTransactions(ctx, now)
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,120 @@
+package proxy
+
+import (
+	"context"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"drover/chunk"
+	"drover/proxy/wire"
+)
+
+// errOutcomeUnknown answers a retry of a write that may have run on a placement
+// that does not serve any more. It has no label: a driver must not try again.
+func errOutcomeUnknown(id chunk.ID) error {
+	return refuse(codeIncompleteHistory, "the outcome of this retried write is unknown: chunk %s was switched after it was first sent", id)
+}
+
+// retried looks whether a retryable write is a retry of one that was sent to a
+// placement which no longer serves its chunk. Such a one never runs again: it is
+// answered from memory, or with an error that says that nobody knows. A part
+// that the old shard's own record shows not to have run is sent.
+func (p *Proxy) retried(ctx context.Context, q *request) (answered bool, err error) {
+	if !q.cmd.HasTxnNumber || q.cmd.Transaction || q.session == nil {
+		return false, nil
+	}
+	reply, places := q.session.recall(q.cmd.TxnNumber)
+	for _, at := range places {
+		e := p.routing.entry(at.chunk)
+		if e == nil || at.by == q {
+			continue
+		}
+		if e.route.Load().Placement.ID == at.placement {
+			continue
+		}
+		if len(reply) > 0 {
+			q.reply(reply)
+			return true, nil
+		}
+		if !p.neverRan(ctx, q, e, at.placement) {
+			p.metrics.refused("outcome_unknown")
+			return false, errOutcomeUnknown(at.chunk)
+		}
+		q.session.erase(q.cmd.TxnNumber, at)
+	}
+	return false, nil
+}
+
+// erase forgets a place on which a write is known not to have run.
+func (s *session) erase(number int64, at place) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.write.number != number {
+		return
+	}
+	for i, p := range s.write.places {
+		if p == at {
+			s.write.places = append(s.write.places[:i], s.write.places[i+1:]...)
+			return
+		}
+	}
+}
+
+// neverRan asks the shard of an old placement whether it has a record of the
+// session's write. It is certain only where shards keep such records and there
+// is none with that number; anything else is false.
+func (p *Proxy) neverRan(ctx context.Context, q *request, e *entry, placement chunk.PlacementID) bool {
+	var r *route
+	for _, past := range e.past.all() {
+		if past.Placement.ID == placement {
+			r = past
+		}
+	}
+	if r == nil || !p.pools.keepsRecords(r.Placement.Shard) {
+		return false
+	}
+	number, found, err := p.record(ctx, q.session, r)
+	return err == nil && (!found || number < q.cmd.TxnNumber)
+}
+
+// record reads the number of the session's newest retryable write that the
+// shard of r knows of.
+func (p *Proxy) record(ctx context.Context, s *session, r *route) (number int64, found bool, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.ShardWait, errMetadataTimeout)
+	defer cancel()
+	conn, err := r.pool.Get(ctx)
+	if err != nil {
+		return 0, false, err //nolint:wrapcheck // only looked at
+	}
+	defer conn.Release()
+	id := s.upstreamSession(r.Placement.ID)
+	at, body := bsoncore.AppendDocumentStart(nil)
+	body = bsoncore.AppendStringElement(body, "find", "transactions")
+	body = bsoncore.AppendDocumentElement(body, "filter", document(func(dst []byte) []byte {
+		return bsoncore.AppendBinaryElement(dst, "_id.id", bson.TypeBinaryUUID, id[:])
+	}))
+	body = bsoncore.AppendInt32Element(body, "limit", 1)
+	body = bsoncore.AppendBooleanElement(body, "singleBatch", true)
+	body = bsoncore.AppendDocumentElement(body, "readConcern", document(func(dst []byte) []byte {
+		return bsoncore.AppendStringElement(dst, "level", "majority")
+	}))
+	body = bsoncore.AppendInt64Element(body, "maxTimeMS", time.Second.Milliseconds())
+	body = bsoncore.AppendStringElement(body, "$db", "config")
+	body, _ = bsoncore.AppendDocumentEnd(body, at)
+	raw, err := conn.Command(ctx, body)
+	if err != nil {
+		return 0, false, err //nolint:wrapcheck // only looked at
+	}
+	a := answer{raw: raw, route: r, status: statusOf(raw)}
+	if !a.ok {
+		return 0, false, a.asError()
+	}
+	view, _ := cursorOf(raw)
+	for w := wire.Walk(view.batch.Document()); w.Next(); {
+		n, _ := wire.Find(w.Document(), "txnNum")
+		number, found = n.Number()
+	}
+	return number, found, nil
+}

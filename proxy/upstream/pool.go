@@ -1,0 +1,347 @@
+// Package upstream keeps connections to the primary of one shard, over the raw
+// wire protocol: requests and replies stay the bytes that they are.
+package upstream
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/xdg-go/scram"
+)
+
+// The causes of a wait that ended.
+var (
+	errDialTimeout = errors.New("dial timeout")
+	errClosed      = errors.New("pool is closed")
+	errNoPrimary   = errors.New("no member says that it is the primary")
+)
+
+// Config is one shard as a pool reaches it.
+type Config struct {
+	Name        string // the shard's, for errors
+	URI         string // mongodb:// without credentials
+	User        string // in database admin; empty: no authentication
+	Password    string
+	AppName     string
+	MaxConns    int           // 0: 200
+	DialTimeout time.Duration // for one connection with its handshake; 0: 3 s
+	MaxIdle     time.Duration // an idle connection is closed after it; 0: 10 min
+	TLS         *tls.Config   // nil: as the URI says
+}
+
+// Pool is the connections to one shard's primary.
+type Pool struct {
+	cfg    Config
+	seeds  address
+	scram  *scram.Client
+	dials  chan struct{} // paces handshakes
+	closed chan struct{}
+	versions
+
+	discovery sync.Mutex // held by the one that looks for the primary
+
+	mu         sync.Mutex
+	idle       []*Conn // the most recently used last
+	all        map[*Conn]struct{}
+	total      int // open or being opened
+	waiting    []chan *Conn
+	primary    string // empty: not known
+	generation uint64 // a connection of an older one is not used again
+}
+
+// New makes a pool; it connects when it is first used.
+func New(cfg Config) (*Pool, error) {
+	seeds, err := parseAddress(cfg.URI)
+	if err != nil {
+		return nil, fmt.Errorf("shard %s: %w", cfg.Name, err)
+	}
+	if cfg.MaxConns == 0 {
+		cfg.MaxConns = 200
+	}
+	if cfg.DialTimeout == 0 {
+		cfg.DialTimeout = 3 * time.Second
+	}
+	if cfg.MaxIdle == 0 {
+		cfg.MaxIdle = 10 * time.Minute
+	}
+	if cfg.TLS == nil && seeds.tls {
+		cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	p := &Pool{
+		cfg: cfg, seeds: seeds, dials: make(chan struct{}, 4),
+		closed: make(chan struct{}), all: map[*Conn]struct{}{},
+	}
+	if cfg.User != "" {
+		if p.scram, err = scram.SHA256.NewClient(cfg.User, cfg.Password, ""); err != nil {
+			return nil, fmt.Errorf("shard %s: %w", cfg.Name, err)
+		}
+	}
+	return p, nil
+}
+
+// Name is the shard's.
+func (p *Pool) Name() string { return p.cfg.Name }
+
+// Open is the number of open connections.
+func (p *Pool) Open() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.all)
+}
+
+// WireVersions gives what the primary last named; zeros before the first
+// connection.
+func (p *Pool) WireVersions() (least, most int32) {
+	return p.minWire.Load(), p.maxWire.Load()
+}
+
+// Close ends every connection, also those in use.
+func (p *Pool) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.closed:
+		return
+	default:
+	}
+	close(p.closed)
+	for c := range p.all {
+		_ = c.nc.Close()
+	}
+	clear(p.all)
+	p.idle = nil
+}
+
+// Get gives a connection to the primary and waits for one, or for a primary, as
+// long as ctx allows. Its error means that nothing was sent.
+func (p *Pool) Get(ctx context.Context) (*Conn, error) {
+	for {
+		c, wait, err := p.take()
+		switch {
+		case err != nil:
+			return nil, &BrokenError{Shard: p.cfg.Name, err: err}
+		case c != nil && c.alive():
+			return c, nil
+		case c != nil:
+			c.broken = true
+			c.Release()
+		case wait == nil:
+			return p.open(ctx)
+		default:
+			select {
+			case c := <-wait:
+				if c != nil && c.alive() {
+					return c, nil
+				}
+				if c != nil {
+					c.broken = true
+					c.Release()
+				}
+			case <-ctx.Done():
+				p.leave(wait)
+				return nil, &BrokenError{Shard: p.cfg.Name, err: fmt.Errorf("every connection is in use: %w", context.Cause(ctx))}
+			case <-p.closed:
+				return nil, &BrokenError{Shard: p.cfg.Name, err: errClosed}
+			}
+		}
+	}
+}
+
+// take gives an idle connection, a place in the queue, or neither: then the
+// caller has the right to open one.
+func (p *Pool) take() (*Conn, chan *Conn, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.closed:
+		return nil, nil, errClosed
+	default:
+	}
+	if n := len(p.idle); n > 0 {
+		c := p.idle[n-1]
+		p.idle[n-1] = nil
+		p.idle = p.idle[:n-1]
+		return c, nil, nil
+	}
+	if p.total < p.cfg.MaxConns {
+		p.total++
+		return nil, nil, nil
+	}
+	wait := make(chan *Conn, 1)
+	p.waiting = append(p.waiting, wait)
+	return nil, wait, nil
+}
+
+// leave gives up a place in the queue, and what came in the meantime.
+func (p *Pool) leave(wait chan *Conn) {
+	p.mu.Lock()
+	for i, w := range p.waiting {
+		if w == wait {
+			p.waiting = append(p.waiting[:i], p.waiting[i+1:]...)
+			break
+		}
+	}
+	p.mu.Unlock()
+	select {
+	case c := <-wait:
+		if c != nil {
+			c.Release()
+		} else {
+			p.wake()
+		}
+	default:
+	}
+}
+
+// wake lets one waiter try again.
+func (p *Pool) wake() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.next(nil)
+}
+
+// next hands c, or the word to try again, to the first in the queue; p.mu is held.
+func (p *Pool) next(c *Conn) bool {
+	if len(p.waiting) == 0 {
+		return false
+	}
+	p.waiting[0] <- c
+	p.waiting = p.waiting[1:]
+	return true
+}
+
+// Release gives the connection back; a broken one is closed.
+func (c *Conn) Release() {
+	p := c.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c.broken || c.generation != p.generation {
+		p.drop(c)
+		return
+	}
+	c.idleSince = time.Now()
+	if p.next(c) {
+		return
+	}
+	if _, open := p.all[c]; open {
+		p.idle = append(p.idle, c)
+	}
+	// The least recently used one stands first.
+	for len(p.idle) > 1 && time.Since(p.idle[0].idleSince) > p.cfg.MaxIdle {
+		p.drop(p.idle[0])
+		p.idle = p.idle[1:]
+	}
+}
+
+// drop closes c and lets a waiter open another; p.mu is held.
+func (p *Pool) drop(c *Conn) {
+	_ = c.nc.Close()
+	delete(p.all, c)
+	p.total--
+	p.next(nil)
+}
+
+// open connects to the primary with a right that take gave.
+func (p *Pool) open(ctx context.Context) (*Conn, error) {
+	c, err := p.connect(ctx)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err == nil {
+		select {
+		case <-p.closed:
+			_ = c.nc.Close()
+			err = errClosed
+		default:
+		}
+	}
+	if err != nil {
+		p.total--
+		p.next(nil)
+		return nil, &BrokenError{Shard: p.cfg.Name, err: err}
+	}
+	c.pool = p
+	p.all[c] = struct{}{}
+	return c, nil
+}
+
+// connect finds the primary and logs in there, trying until ctx ends.
+func (p *Pool) connect(ctx context.Context) (*Conn, error) {
+	select {
+	case p.dials <- struct{}{}:
+		defer func() { <-p.dials }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx) //nolint:wrapcheck // wrapped by open
+	}
+	pause := 10 * time.Millisecond
+	for {
+		c, err := p.attempt(ctx)
+		if err == nil {
+			return c, nil
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, err
+		case <-p.closed:
+			timer.Stop()
+			return nil, errClosed
+		}
+		pause = min(2*pause, 250*time.Millisecond)
+	}
+}
+
+// attempt is one try of connect.
+func (p *Pool) attempt(ctx context.Context) (*Conn, error) {
+	host, generation, err := p.findPrimary(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c, err := dial(ctx, &p.cfg, host)
+	if err != nil {
+		p.forget(host)
+		return nil, err
+	}
+	if !c.hello.Primary {
+		_ = c.nc.Close()
+		p.forget(host)
+		return nil, fmt.Errorf("%s: %w", host, errNoPrimary)
+	}
+	if p.scram != nil {
+		loginCtx, cancel := context.WithTimeoutCause(ctx, p.cfg.DialTimeout, errDialTimeout)
+		defer cancel()
+		if err := c.authenticate(loginCtx, p.scram); err != nil {
+			_ = c.nc.Close()
+			return nil, fmt.Errorf("log in at %s: %w", host, err)
+		}
+	}
+	c.generation = generation
+	p.minWire.Store(c.hello.MinWireVersion)
+	p.maxWire.Store(c.hello.MaxWireVersion)
+	return c, nil
+}
+
+// TryGet gives an idle connection, or nil when Get would have to wait.
+func (p *Pool) TryGet() *Conn {
+	p.mu.Lock()
+	n := len(p.idle)
+	if n == 0 {
+		p.mu.Unlock()
+		return nil
+	}
+	c := p.idle[n-1]
+	p.idle[n-1] = nil
+	p.idle = p.idle[:n-1]
+	p.mu.Unlock()
+	if c.alive() {
+		return c
+	}
+	c.broken = true
+	c.Release()
+	return nil
+}
