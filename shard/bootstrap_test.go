@@ -1,6 +1,7 @@
 package shard_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -77,6 +78,37 @@ func TestBootstrapRefusesWhatItCannotWorkOn(t *testing.T) {
 	require.NotContains(t, users.String(), "drover_", "a refusal changes nothing")
 }
 
+func TestBootstrapRefusesOtherServers(t *testing.T) {
+	t.Parallel()
+	base := func(more ...bson.E) bson.D {
+		return append(bson.D{{Key: "minWireVersion", Value: 0}, {Key: "maxWireVersion", Value: 21}, {Key: "ismaster", Value: true}, {Key: "isWritablePrimary", Value: true}}, more...)
+	}
+	member := bson.E{Key: "setName", Value: "rs"}
+	for name, tc := range map[string]struct {
+		hello   bson.D
+		version string
+		code    string
+	}{
+		"standalone": {base(), "8.0.4", "shard.not_replica_set"},
+		"mongos":     {base(bson.E{Key: "msg", Value: "isdbgrid"}), "8.0.4", "shard.not_replica_set"},
+		"too old":    {base(member), "5.0.31", "shard.version_unsupported"},
+		"no login":   {base(member), "6.0.0", "shard.no_auth"}, // usersInfo is answered to a stranger
+	} {
+		fake, _ := newFakeSet(t, 1)
+		fake.with(func([]*fakeNode) {
+			fake.replies = map[string]bson.D{
+				"hello": tc.hello, "isMaster": tc.hello, "ismaster": tc.hello,
+				"buildInfo": {{Key: "version", Value: tc.version}}, "usersInfo": {{Key: "users", Value: bson.A{}}},
+			}
+		})
+		uri := "mongodb://root:" + shard.Password(secret, "s1", "root") + "@" + fake.nodes[0].addr + "/?directConnection=true&authMechanism=SCRAM-SHA-256"
+		_, err := shard.Bootstrap(t.Context(), uri, "s1", secret, shard.BootstrapOptions{})
+		require.True(t, failure.HasCode(err, tc.code), "%s: %v", name, err)
+		e, _ := errors.AsType[*failure.Error](err)
+		require.NotEmpty(t, e.Hint, name)
+	}
+}
+
 func TestOtherWritersAreRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -130,7 +162,6 @@ func TestCheckTellsWhatTheServerCanDo(t *testing.T) {
 	require.Equal(t, b.shard.Capabilities, report.Capabilities)
 	require.Len(t, report.Members, 1)
 	require.NotEmpty(t, report.Primary)
-	t.Logf("%+v", report)
 }
 
 func TestStripCredentials(t *testing.T) {

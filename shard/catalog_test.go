@@ -6,6 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"drover/chunk"
+	"drover/internal/failure"
 	"drover/shard"
 )
 
@@ -90,4 +92,17 @@ func TestCompareCollections(t *testing.T) {
 	require.Len(t, shard.CompareCatalog(with(bson.D{}), with(validator)), 1)
 	require.Len(t, shard.CompareCatalog(with(bson.D{}), nil), 1)
 	require.Len(t, shard.CompareCatalog(nil, with(bson.D{})), 1)
+}
+
+func TestUniqueIndexesBeginWithTheShardKey(t *testing.T) {
+	t.Parallel()
+	unique := bson.E{Key: "unique", Value: true}
+	check := func(shardKey string, indexes ...bson.Raw) error {
+		return shard.CheckUnique("app", []chunk.Collection{{Name: "c", ShardKey: shardKey, Indexes: indexes}})
+	}
+	require.NoError(t, check("a", spec(t, 1, unique)))
+	require.NoError(t, check("b", spec(t, 1)))
+	err := check("b", spec(t, 1, unique))
+	require.True(t, failure.HasCode(err, "collection.unique_not_prefixed"), "%v", err)
+	require.ErrorContains(t, err, "app.c")
 }

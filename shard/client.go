@@ -45,7 +45,7 @@ type Options struct {
 // Connect opens a client for one of Drover's users and sees that it can talk to
 // the shard. Errors: shard.unreachable, shard.bad_credentials.
 func Connect(ctx context.Context, s chunk.Shard, user, secret string, o Options) (*mongo.Client, error) {
-	c, err := dial(s, options.Credential{AuthSource: "admin", Username: user, Password: Password(secret, s.Name, user)}, o)
+	c, err := dial(s, credential(s, user, secret), o)
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +185,7 @@ func (c *Clients) member(s chunk.Shard, user, host string) (*mongo.Client, error
 	}
 	o := c.opts
 	o.Host = host
-	m, err := dial(s, c.credential(s, user), o)
+	m, err := dial(s, credential(s, user, c.secret), o)
 	if err != nil {
 		return nil, err
 	}
@@ -193,9 +193,11 @@ func (c *Clients) member(s chunk.Shard, user, host string) (*mongo.Client, error
 	return m, nil
 }
 
-// credential is a user's login on a shard.
-func (c *Clients) credential(s chunk.Shard, user string) options.Credential {
-	return options.Credential{AuthSource: "admin", Username: user, Password: Password(c.secret, s.Name, user)}
+// credential is the login of one of Drover's users on a shard.
+func credential(s chunk.Shard, user, secret string) options.Credential {
+	return options.Credential{
+		AuthMechanism: "SCRAM-SHA-256", AuthSource: "admin", Username: user, Password: Password(secret, s.Name, user),
+	}
 }
 
 // Set opens a shard. It does not talk to the server.

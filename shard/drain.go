@@ -77,7 +77,7 @@ func (s *Set) Drain(ctx context.Context, q DrainRequest) (DrainResult, error) {
 	}
 	res := DrainResult{Way: DrainListed}
 	for range 2 { // the second look finds what the first abort let through
-		if err := s.waitOperations(ctx, q, &res); err != nil {
+		if err := s.waitOperations(ctx, chunk.DataUser, q, &res); err != nil {
 			return res, err
 		}
 		n, err := s.AbortTransactions(ctx, q.Placement.ID)
@@ -87,6 +87,18 @@ func (s *Set) Drain(ctx context.Context, q DrainRequest) (DrainResult, error) {
 		}
 	}
 	return res, nil
+}
+
+// DrainUser waits until nothing that another of Drover's users, the loader or the
+// applier, had begun before its role was dropped can still write to the placement.
+// Where the server cannot list operations it knows nothing and says so: there, the
+// caller's own knowledge that its workers have stopped takes its place.
+func (s *Set) DrainUser(ctx context.Context, user string, q DrainRequest) (DrainResult, error) {
+	if !s.shard.Capabilities.ListsOperations {
+		return DrainResult{Way: DrainNone}, nil
+	}
+	res := DrainResult{Way: DrainListed}
+	return res, s.waitOperations(ctx, user, q, &res)
 }
 
 // drainBlind aborts what the proxies named, or everything.
@@ -105,14 +117,14 @@ func (s *Set) drainBlind(ctx context.Context, q DrainRequest) (DrainResult, erro
 
 // waitOperations waits for the operations that are under way now. What begins
 // later has met the new privileges.
-func (s *Set) waitOperations(ctx context.Context, q DrainRequest, res *DrainResult) error {
+func (s *Set) waitOperations(ctx context.Context, user string, q DrainRequest, res *DrainResult) error {
 	ops, err := s.operations(ctx)
 	if err != nil {
 		return err
 	}
 	waiting := map[string]operation{}
 	for _, o := range ops {
-		if o.concerns(q.Placement) {
+		if o.concerns(user, q.Placement) {
 			waiting[o.key()] = o
 		}
 	}
@@ -174,11 +186,11 @@ var pureReads = []string{
 	"killCursors", "hello", "isMaster", "ismaster", "ping", "connectionStatus", "endSessions", "saslStart", "saslContinue",
 }
 
-// concerns reports whether an operation of the data-plane user may still write to
-// a placement. The user is looked up before the command is known, so one without
+// concerns reports whether an operation is a user's and may still write to a
+// placement. The user is looked up before the command is known, so one without
 // a visible command counts; so does one that may name databases of its own.
-func (o operation) concerns(p chunk.Placement) bool {
-	if !o.Active || !slices.Contains(o.Users, userName{chunk.DataUser, "admin"}) {
+func (o operation) concerns(user string, p chunk.Placement) bool {
+	if !o.Active || !slices.Contains(o.Users, userName{user, "admin"}) {
 		return false
 	}
 	elements, err := o.Command.Elements()

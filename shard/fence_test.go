@@ -299,6 +299,10 @@ func TestFenceDocumentsFollowTheNewestAttempt(t *testing.T) {
 	f, _, err = b.set.ReadFence(ctx, 42)
 	require.NoError(t, err)
 	require.EqualValues(t, 8, f.Opened, "what was opened stays on record")
+	require.NoError(t, b.set.WriteOpenRecord(ctx, 44, 8, 17))
+	token, err := b.set.MaxToken(ctx)
+	require.NoError(t, err)
+	require.EqualValues(t, 17, token)
 }
 
 func TestMarkersAreWrittenOnce(t *testing.T) {

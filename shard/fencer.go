@@ -33,8 +33,9 @@ type Owed struct {
 type Fencer struct {
 	set *Set
 
-	mu    sync.Mutex
-	nodes map[string]*node // by host
+	mu     sync.Mutex
+	nodes  map[string]*node // by host
+	config *setConfig       // the newest that was read
 }
 
 // node is one member with its own connections. They are not shared with the
@@ -109,7 +110,7 @@ func (f *Fencer) node(host string, alone bool) (*node, error) {
 	}
 	n := &node{}
 	for user, c := range map[string]**mongo.Client{chunk.AdminUser: &n.admin, chunk.DataUser: &n.data} {
-		m, err := dial(f.set.shard, f.set.clients.credential(f.set.shard, user), o)
+		m, err := dial(f.set.shard, credential(f.set.shard, user, f.set.clients.secret), o)
 		if err != nil {
 			return nil, err
 		}
@@ -119,14 +120,27 @@ func (f *Fencer) node(host string, alone bool) (*node, error) {
 	return n, nil
 }
 
-// look reads configuration and view from the primary.
+// look reads the primary's view, and the configuration if it is another than the
+// one that is known.
 func (f *Fencer) look(ctx context.Context) (setConfig, setStatus, error) {
 	view, err := readStatus(ctx, f.set.admin)
 	if err != nil {
 		return setConfig{}, view, f.set.wrap(err, "read status")
 	}
+	f.mu.Lock()
+	known := f.config
+	f.mu.Unlock()
+	if known != nil && known.Config.Version == view.self().ConfigVersion {
+		return *known, view, nil
+	}
 	cfg, err := readConfig(ctx, f.set.admin)
-	return cfg, view, f.set.wrap(err, "read configuration")
+	if err != nil {
+		return cfg, view, f.set.wrap(err, "read configuration")
+	}
+	f.mu.Lock()
+	f.config = &cfg
+	f.mu.Unlock()
+	return cfg, view, nil
 }
 
 // Barrier proves that no member still honours a grant that was dropped.
@@ -153,8 +167,11 @@ func (f *Fencer) Barrier(ctx context.Context, p chunk.Placement, k GrantKind, cu
 		}
 		wg.Go(func() {
 			n, err := f.node(m.Host, len(members) == 1)
+			if err == nil && (m.ID != view.self().ID || !view.applied(cut.At)) {
+				err = waitApplied(ctx, n.admin, cut.At)
+			}
 			if err == nil {
-				err = f.show(ctx, n, p, k, cut.At)
+				err = f.show(ctx, n, p, k)
 			}
 			errs[i] = err
 		})
@@ -190,7 +207,10 @@ func (f *Fencer) Pay(ctx context.Context, host string, p chunk.Placement, k Gran
 	if err != nil {
 		return err
 	}
-	return f.set.wrap(f.show(ctx, n, p, k, cut.At), "barrier of placement %d at %s", p.ID, host)
+	if err = waitApplied(ctx, n.admin, cut.At); err == nil {
+		err = f.show(ctx, n, p, k)
+	}
+	return f.set.wrap(err, "barrier of placement %d at %s", p.ID, host)
 }
 
 // silent reports whether an error means that a member did not answer in time.
@@ -210,19 +230,19 @@ func excused(m Member) string {
 	}
 }
 
-// show is the barrier at one member.
-func (f *Fencer) show(ctx context.Context, n *node, p chunk.Placement, k GrantKind, at bson.Timestamp) error {
-	caps := f.set.shard.Capabilities
-	if err := answer(ctx, func(ctx context.Context) error { _, err := readHello(ctx, n.admin); return err }); err != nil {
-		return err
-	}
-	err := poll(ctx, func() (bool, error) {
-		st, err := readStatus(ctx, n.admin)
-		return err == nil && !st.Optimes.Applied.TS.Before(at), err
+// waitApplied waits until a member has applied what was done at a time.
+func waitApplied(ctx context.Context, c *mongo.Client, at bson.Timestamp) error {
+	return poll(ctx, func() (bool, error) {
+		ctx, cancel := context.WithTimeout(ctx, silentAfter)
+		defer cancel()
+		st, err := readStatus(ctx, c)
+		return err == nil && st.applied(at), err
 	})
-	if err != nil {
-		return err
-	}
+}
+
+// show empties one member's cache of users and sees that it honours the drop.
+func (f *Fencer) show(ctx context.Context, n *node, p chunk.Placement, k GrantKind) error {
+	caps := f.set.shard.Capabilities
 	if caps.InvalidatesUserCache {
 		if _, err := run(ctx, n.admin, "admin", bson.D{{Key: "invalidateUserCache", Value: 1}}); err != nil {
 			return err
@@ -257,13 +277,6 @@ func tryRefused(ctx context.Context, c *mongo.Client, db string, k GrantKind) (b
 	default:
 		return false, err
 	}
-}
-
-// answer runs fn with the time a member has to answer.
-func answer(ctx context.Context, fn func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, silentAfter)
-	defer cancel()
-	return fn(ctx)
 }
 
 // among reports whether actions hold one that this kind of grant gives, or an
@@ -325,15 +338,13 @@ func (f *Fencer) down(ctx context.Context, cfg setConfig, id int) bool {
 			if err != nil {
 				return
 			}
-			_ = answer(ctx, func(ctx context.Context) error { // a view that is missing does not count
-				v, err := readStatus(ctx, n.admin)
-				if err == nil {
-					mu.Lock()
-					views = append(views, v)
-					mu.Unlock()
-				}
-				return err
-			})
+			ctx, cancel := context.WithTimeout(ctx, silentAfter)
+			defer cancel()
+			if v, err := readStatus(ctx, n.admin); err == nil { // a view that is missing does not count
+				mu.Lock()
+				views = append(views, v)
+				mu.Unlock()
+			}
 		})
 	}
 	wg.Wait()
@@ -350,16 +361,13 @@ func seenDown(cfg setConfig, views []setStatus, id int) bool {
 	}
 	var agree int
 	for _, v := range views {
-		self, sees := -1, false
+		sees := false
 		for _, m := range v.Members {
-			if m.Self {
-				self = m.ID
-			}
 			if m.ID == id && m.Health == 0 && v.Date.Sub(m.LastHeartbeatRecv) > cfg.electionTimeout() {
 				sees = true
 			}
 		}
-		if sees && votes[self] {
+		if sees && votes[v.self().ID] {
 			agree++
 		}
 	}

@@ -104,3 +104,24 @@ func (s *Set) RemoveFence(ctx context.Context, p chunk.PlacementID) error {
 	_, err := s.fences().DeleteOne(ctx, bson.D{{Key: "_id", Value: p}})
 	return s.wrap(err, "remove fence of placement %d", p)
 }
+
+// MaxToken gives the greatest route token that the shard remembers; 0 for none. A
+// metadata store that lost its newest rows must not give such a token again.
+func (s *Set) MaxToken(ctx context.Context) (chunk.Token, error) {
+	cur, err := s.fences(majorityRead()).Find(ctx, bson.D{})
+	if err != nil {
+		return 0, s.wrap(err, "read tokens")
+	}
+	var all []Fence
+	if err := cur.All(ctx, &all); err != nil {
+		return 0, s.wrap(err, "read tokens")
+	}
+	var top chunk.Token
+	for _, f := range all {
+		top = max(top, f.Token)
+		if f.Forward != nil {
+			top = max(top, f.Forward.Token)
+		}
+	}
+	return top, nil
+}

@@ -271,8 +271,8 @@ func (s *Set) EnsureLoaderRole(ctx context.Context, p chunk.Placement, m chunk.M
 	})
 }
 
-// DropLoaderRole ends the loaders' right: a late one is refused by the shard.
-// The cut's time is for [Fencer.BarrierRole].
+// DropLoaderRole ends the loaders' right: a late one is refused by the shard. What
+// passed the check before is for [Set.DrainUser] to wait for.
 func (s *Set) DropLoaderRole(ctx context.Context, p chunk.PlacementID, m chunk.MigrationID) error {
 	return s.dropRole(ctx, chunk.LoaderRole(p, m))
 }

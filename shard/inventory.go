@@ -191,6 +191,27 @@ func (x CollectionInfo) movable(db string) error {
 	}
 }
 
+// CheckUnique refuses unique indexes that do not begin with the collection's shard
+// key: over several chunks, such an index is unique in each of them only. Code:
+// collection.unique_not_prefixed.
+func CheckUnique(database string, collections []chunk.Collection) error {
+	var errs []error
+	for _, c := range collections {
+		for _, spec := range c.Indexes {
+			unique, _ := spec.Lookup("unique").BooleanOK()
+			pattern, _ := spec.Lookup("key").DocumentOK()
+			first, err := pattern.IndexErr(0)
+			if !unique || err == nil && first.Key() == c.ShardKey {
+				continue
+			}
+			errs = append(errs, failure.New(failure.Invalid, "collection.unique_not_prefixed", "unique index %s of %s.%s does not begin with the shard key %s",
+				indexName(spec), database, c.Name, c.ShardKey).
+				WithHint("make it begin with %s, or drop its uniqueness", c.ShardKey))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // TTL is one TTL index.
 type TTL struct {
 	Collection string

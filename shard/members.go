@@ -105,8 +105,22 @@ type memberStatus struct {
 	State             string    `bson:"stateStr"`
 	OptimeDate        time.Time `bson:"optimeDate"`
 	LastHeartbeatRecv time.Time `bson:"lastHeartbeatRecv"`
+	ConfigVersion     int64     `bson:"configVersion"`
 	Self              bool      `bson:"self"`
 }
+
+// self is the node whose view it is.
+func (v setStatus) self() memberStatus {
+	for _, m := range v.Members {
+		if m.Self {
+			return m
+		}
+	}
+	return memberStatus{ID: -1}
+}
+
+// applied reports whether the node has applied what was done at a time.
+func (v setStatus) applied(at bson.Timestamp) bool { return !v.Optimes.Applied.TS.Before(at) }
 
 // readConfig reads the configuration a node holds.
 func readConfig(ctx context.Context, c *mongo.Client) (cfg setConfig, err error) {
