@@ -78,12 +78,16 @@ func dial(s chunk.Shard, cred options.Credential, o Options) (*mongo.Client, err
 		name = "drover"
 	}
 	co.SetAppName(name).
-		SetServerSelectionTimeout(o.selectionTimeout()).
-		SetConnectTimeout(o.connectTimeout()).
 		SetHeartbeatInterval(2 * time.Second).
 		SetWriteConcern(writeconcern.Majority()).
 		SetReadPreference(readpref.Primary()).
 		SetRetryWrites(!o.NoRetryWrites)
+	if o.SelectionTimeout > 0 || co.ServerSelectionTimeout == nil { // the address may state its own
+		co.SetServerSelectionTimeout(o.selectionTimeout())
+	}
+	if o.ConnectTimeout > 0 || co.ConnectTimeout == nil {
+		co.SetConnectTimeout(o.connectTimeout())
+	}
 	if o.ReadPreference != nil {
 		co.SetReadPreference(o.ReadPreference)
 	}

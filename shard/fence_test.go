@@ -48,9 +48,8 @@ func insert(t *testing.T, c *mongo.Collection) error {
 	return err
 }
 
-func TestFenceRefusesWritesThenReadsOfOpenConnections(t *testing.T) {
+func testFenceRefusesWritesThenReadsOfOpenConnections(t *testing.T, b *bundle) {
 	t.Parallel()
-	b := setup(t)
 	ctx := t.Context()
 	p, beside := b.placement(t, 42), b.placement(t, 43)
 	docs := b.docs(t, p)
@@ -86,10 +85,9 @@ func TestFenceRefusesWritesThenReadsOfOpenConnections(t *testing.T) {
 	require.NoError(t, b.set.GrantToData(ctx, p, 6), "granting again is allowed at any time")
 }
 
-func TestBarrierDoesNotPassWhileAGrantIsSeen(t *testing.T) {
+func testBarrierDoesNotPassWhileAGrantIsSeen(t *testing.T, b *bundle) {
 	t.Parallel()
-	b := setup(t)
-	p := b.placement(t, 42)
+	p := b.placement(t, 142)
 	f := b.fencer(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
@@ -102,11 +100,10 @@ func TestBarrierDoesNotPassWhileAGrantIsSeen(t *testing.T) {
 	require.Error(t, err, "the read grant is still there")
 }
 
-func TestLateActorsAreHarmless(t *testing.T) {
+func testLateActorsAreHarmless(t *testing.T, b *bundle) {
 	t.Parallel()
-	b := setup(t)
 	ctx := t.Context()
-	p := b.placement(t, 42)
+	p := b.placement(t, 242)
 	f := b.fencer(t)
 	require.NoError(t, b.set.CreateGrants(ctx, p, 5))
 	require.NoError(t, b.set.CreateGrants(ctx, p, 5), "creating twice is allowed")
@@ -184,6 +181,8 @@ func upstream(t *testing.T, c *mongo.Client, p chunk.PlacementID) *mongo.Session
 
 func TestOpenTransactionCannotCommitAfterItWasAborted(t *testing.T) {
 	t.Parallel()
+	b := setup(t)
+	next := chunk.PlacementID(42)
 	for name, drain := range map[string]func(*bundle, chunk.Placement, []byte) (shard.DrainResult, error){
 		"by the proxies' word": func(b *bundle, p chunk.Placement, id []byte) (shard.DrainResult, error) {
 			return b.set.Drain(t.Context(), shard.DrainRequest{Placement: p, Sessions: [][]byte{id}})
@@ -193,14 +192,13 @@ func TestOpenTransactionCannotCommitAfterItWasAborted(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t)
-			p := b.placement(t, 42)
+			p := b.placement(t, next)
+			next++
 			docs := b.docs(t, p)
 			s := upstream(t, b.client(t, chunk.DataUser), p.ID)
 			defer s.EndSession(t.Context())
 			_, id, _ := s.ID().Lookup("id").BinaryOK()
-			require.EqualValues(t, 42, binary.BigEndian.Uint64(id))
+			require.EqualValues(t, p.ID, binary.BigEndian.Uint64(id))
 			require.NoError(t, s.StartTransaction())
 			_, err := docs.InsertOne(mongo.NewSessionContext(t.Context(), s), bson.D{{Key: "_id", Value: "slipped"}})
 			require.NoError(t, err)
@@ -221,10 +219,9 @@ func TestOpenTransactionCannotCommitAfterItWasAborted(t *testing.T) {
 	}
 }
 
-func TestAbortingNoSessionAbortsNothing(t *testing.T) {
+func testAbortingNoSessionAbortsNothing(t *testing.T, b *bundle) {
 	t.Parallel()
-	b := setup(t)
-	p := b.placement(t, 42)
+	p := b.placement(t, 342)
 	s := upstream(t, b.client(t, chunk.DataUser), p.ID)
 	defer s.EndSession(t.Context())
 	require.NoError(t, s.StartTransaction())
@@ -232,16 +229,15 @@ func TestAbortingNoSessionAbortsNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, b.set.AbortSessions(t.Context(), nil))
 	other := make([]byte, 16)
-	binary.BigEndian.PutUint64(other, 43)
+	binary.BigEndian.PutUint64(other, 343)
 	require.NoError(t, b.set.AbortSessions(t.Context(), [][]byte{other}))
 	require.NoError(t, s.CommitTransaction(t.Context()))
 }
 
-func TestRolesOfLoaderAndApplierEndWithTheirWork(t *testing.T) {
+func testRolesOfLoaderAndApplierEndWithTheirWork(t *testing.T, b *bundle) {
 	t.Parallel()
-	b := setup(t)
 	ctx := t.Context()
-	p := b.placement(t, 43)
+	p := b.placement(t, 443)
 	for user, role := range map[string]struct{ ensure, drop func() error }{
 		chunk.LoaderUser: {
 			func() error { return b.set.EnsureLoaderRole(ctx, p, 7) },
@@ -264,52 +260,50 @@ func TestRolesOfLoaderAndApplierEndWithTheirWork(t *testing.T) {
 	}
 }
 
-func TestFenceDocumentsFollowTheNewestAttempt(t *testing.T) {
+func testFenceDocumentsFollowTheNewestAttempt(t *testing.T, b *bundle) {
 	t.Parallel()
-	b := setup(t)
 	ctx := t.Context()
 	lost := func(err error) {
 		t.Helper()
 		require.True(t, failure.Is(err, failure.Lost), "%v", err)
 	}
-	_, ok, err := b.set.ReadFence(ctx, 42)
+	_, ok, err := b.set.ReadFence(ctx, 742)
 	require.NoError(t, err)
 	require.False(t, ok)
 
 	deadline := time.Now().Add(time.Second).UTC().Truncate(time.Millisecond)
-	require.NoError(t, b.set.WriteFence(ctx, 42, 6, deadline))
-	require.NoError(t, b.set.WriteFence(ctx, 42, 6, deadline))
-	lost(b.set.WriteFence(ctx, 42, 5, deadline))
-	lost(b.set.WriteOpenRecord(ctx, 42, 5, 1))
+	require.NoError(t, b.set.WriteFence(ctx, 742, 6, deadline))
+	require.NoError(t, b.set.WriteFence(ctx, 742, 6, deadline))
+	lost(b.set.WriteFence(ctx, 742, 5, deadline))
+	lost(b.set.WriteOpenRecord(ctx, 742, 5, 1))
 	to := shard.Forward{Shard: "s2", Placement: 43, Database: "flights_0001_p43", Token: 9}
-	require.NoError(t, b.set.SetForward(ctx, 42, 6, to))
-	f, ok, err := b.set.ReadFence(ctx, 42)
+	require.NoError(t, b.set.SetForward(ctx, 742, 6, to))
+	f, ok, err := b.set.ReadFence(ctx, 742)
 	require.NoError(t, err)
 	require.True(t, ok)
-	require.Equal(t, shard.Fence{Placement: 42, Attempt: 6, Deadline: deadline, State: shard.FenceUp, Forward: &to}, f)
+	require.Equal(t, shard.Fence{Placement: 742, Attempt: 6, Deadline: deadline, State: shard.FenceUp, Forward: &to}, f)
 
-	require.NoError(t, b.set.WriteOpenRecord(ctx, 42, 8, 11))
-	lost(b.set.WriteFence(ctx, 42, 8, deadline))
-	lost(b.set.SetForward(ctx, 42, 8, to))
-	lost(b.set.SetForward(ctx, 42, 6, to))
-	f, _, err = b.set.ReadFence(ctx, 42)
+	require.NoError(t, b.set.WriteOpenRecord(ctx, 742, 8, 11))
+	lost(b.set.WriteFence(ctx, 742, 8, deadline))
+	lost(b.set.SetForward(ctx, 742, 8, to))
+	lost(b.set.SetForward(ctx, 742, 6, to))
+	f, _, err = b.set.ReadFence(ctx, 742)
 	require.NoError(t, err)
-	require.Equal(t, shard.Fence{Placement: 42, Attempt: 8, State: shard.FenceOpen, Opened: 8, Token: 11}, f)
-	require.NoError(t, b.set.WriteFence(ctx, 42, 9, deadline))
-	f, _, err = b.set.ReadFence(ctx, 42)
+	require.Equal(t, shard.Fence{Placement: 742, Attempt: 8, State: shard.FenceOpen, Opened: 8, Token: 11}, f)
+	require.NoError(t, b.set.WriteFence(ctx, 742, 9, deadline))
+	f, _, err = b.set.ReadFence(ctx, 742)
 	require.NoError(t, err)
 	require.EqualValues(t, 8, f.Opened, "what was opened stays on record")
-	require.NoError(t, b.set.WriteOpenRecord(ctx, 44, 8, 17))
+	require.NoError(t, b.set.WriteOpenRecord(ctx, 744, 8, 17))
 	token, err := b.set.MaxToken(ctx)
 	require.NoError(t, err)
 	require.EqualValues(t, 17, token)
 }
 
-func TestMarkersAreWrittenOnce(t *testing.T) {
+func testMarkersAreWrittenOnce(t *testing.T, b *bundle) {
 	t.Parallel()
-	b := setup(t)
 	ctx := t.Context()
-	m := chunk.Marker{Kind: chunk.DrainedMarker, Migration: 7, Attempt: 6, Placement: 42, Round: 1, At: time.Now()}
+	m := chunk.Marker{Kind: chunk.DrainedMarker, Migration: 77, Attempt: 6, Placement: 42, Round: 1, At: time.Now()}
 	has, err := b.set.HasMarker(ctx, m.Key())
 	require.NoError(t, err)
 	require.False(t, has)
@@ -324,21 +318,21 @@ func TestMarkersAreWrittenOnce(t *testing.T) {
 
 	checkpoints := b.client(t, chunk.AdminUser).Database(chunk.SystemDatabase).Collection(chunk.CheckpointsCollection)
 	for i, marker := range []string{m.Key(), "older"} {
-		_, err := checkpoints.InsertOne(ctx, bson.D{{Key: "_id", Value: fmt.Sprint(i)}, {Key: "migration", Value: 7}, {Key: "direction", Value: 0}, {Key: "partition", Value: i}, {Key: "marker", Value: marker}})
+		_, err := checkpoints.InsertOne(ctx, bson.D{{Key: "_id", Value: fmt.Sprint(i)}, {Key: "migration", Value: 77}, {Key: "direction", Value: 0}, {Key: "partition", Value: i}, {Key: "marker", Value: marker}})
 		require.NoError(t, err)
 	}
-	passed, err := b.set.PassedMarker(ctx, 7, 0, 2, m.Key())
+	passed, err := b.set.PassedMarker(ctx, 77, 0, 2, m.Key())
 	require.NoError(t, err)
 	require.False(t, passed)
 	_, err = checkpoints.UpdateMany(ctx, bson.D{}, bson.D{{Key: "$set", Value: bson.D{{Key: "marker", Value: m.Key()}}}})
 	require.NoError(t, err)
-	passed, err = b.set.PassedMarker(ctx, 7, 0, 2, m.Key())
+	passed, err = b.set.PassedMarker(ctx, 77, 0, 2, m.Key())
 	require.NoError(t, err)
 	require.True(t, passed)
-	passed, err = b.set.PassedMarker(ctx, 7, 0, 4, m.Key())
+	passed, err = b.set.PassedMarker(ctx, 77, 0, 4, m.Key())
 	require.NoError(t, err)
 	require.False(t, passed, "a lane without a checkpoint has passed nothing")
-	n, err := b.set.ParkedCount(ctx, 7)
+	n, err := b.set.ParkedCount(ctx, 77)
 	require.NoError(t, err)
 	require.Zero(t, n)
 }

@@ -41,6 +41,28 @@ func setup(t *testing.T) *bundle {
 	return b
 }
 
+// TestOnOneShard runs what can share a server: each test has placements of its own.
+func TestOnOneShard(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for name, test := range map[string]func(*testing.T, *bundle){
+		"FenceRefusesWritesThenReadsOfOpenConnections": testFenceRefusesWritesThenReadsOfOpenConnections,
+		"BarrierDoesNotPassWhileAGrantIsSeen":          testBarrierDoesNotPassWhileAGrantIsSeen,
+		"LateActorsAreHarmless":                        testLateActorsAreHarmless,
+		"AbortingNoSessionAbortsNothing":               testAbortingNoSessionAbortsNothing,
+		"RolesOfLoaderAndApplierEndWithTheirWork":      testRolesOfLoaderAndApplierEndWithTheirWork,
+		"FenceDocumentsFollowTheNewestAttempt":         testFenceDocumentsFollowTheNewestAttempt,
+		"MarkersAreWrittenOnce":                        testMarkersAreWrittenOnce,
+		"ProvisionCarriesEveryOption":                  testProvisionCarriesEveryOption,
+		"ProvisionRefusesWhatIsDefinedOtherwise":       testProvisionRefusesWhatIsDefinedOtherwise,
+		"InventoryCountsAndRefuses":                    testInventoryCountsAndRefuses,
+		"DropDatabaseIsGuarded":                        testDropDatabaseIsGuarded,
+		"ReaderAndRoom":                                testReaderAndRoom,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, b) })
+	}
+}
+
 // client gives the client of one of Drover's users.
 func (b *bundle) client(t *testing.T, user string) *mongo.Client {
 	t.Helper()
