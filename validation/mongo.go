@@ -1,0 +1,257 @@
+package validation
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+	"sync"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+)
+
+// Mongo implements [Side] on a physical database. It shares nothing with the
+// reading code of the import: a fault there must not be repeated here.
+type Mongo struct {
+	Client     *mongo.Client // as drover_read
+	Database   string
+	Preference *readpref.ReadPref // the primary when nil; the target must be read there
+
+	mu       sync.Mutex
+	collated map[string]bool
+	mixed    map[string]bool // see mixesLengths
+}
+
+// group is some types whose values compare with each other and with no others.
+type group struct {
+	names  []string // as $type names them
+	of     []bson.Type
+	single bool // there is one value only
+}
+
+// types are the types that an _id can have, in MongoDB's order.
+var types = []group{
+	{names: []string{"minKey"}, of: []bson.Type{bson.TypeMinKey}, single: true},
+	{names: []string{"undefined"}, of: []bson.Type{bson.TypeUndefined}, single: true},
+	{names: []string{"null"}, of: []bson.Type{bson.TypeNull}, single: true},
+	{names: []string{"number"}, of: []bson.Type{bson.TypeInt32, bson.TypeInt64, bson.TypeDouble, bson.TypeDecimal128}},
+	{names: []string{"string", "symbol"}, of: []bson.Type{bson.TypeString, bson.TypeSymbol}},
+	{names: []string{"object"}, of: []bson.Type{bson.TypeEmbeddedDocument}},
+	{names: []string{"binData"}, of: []bson.Type{bson.TypeBinary}},
+	{names: []string{"objectId"}, of: []bson.Type{bson.TypeObjectID}},
+	{names: []string{"bool"}, of: []bson.Type{bson.TypeBoolean}},
+	{names: []string{"date"}, of: []bson.Type{bson.TypeDateTime}},
+	{names: []string{"timestamp"}, of: []bson.Type{bson.TypeTimestamp}},
+	{names: []string{"dbPointer"}, of: []bson.Type{bson.TypeDBPointer}},
+	{names: []string{"javascript"}, of: []bson.Type{bson.TypeJavaScript}},
+	{names: []string{"javascriptWithScope"}, of: []bson.Type{bson.TypeCodeWithScope}},
+	{names: []string{"maxKey"}, of: []bson.Type{bson.TypeMaxKey}, single: true},
+}
+
+// Scan implements [Side].
+func (m *Mongo) Scan(ctx context.Context, r Read, after bson.RawValue, limit int) iter.Seq2[bson.Raw, error] {
+	return func(yield func(bson.Raw, error) bool) {
+		filters, err := m.behind(ctx, r, after)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		left := limit
+		for _, filter := range filters {
+			for doc, err := range m.find(ctx, r, filter, left) {
+				if !yield(doc, err) || err != nil {
+					return
+				}
+				if left--; left == 0 {
+					return
+				}
+			}
+		}
+	}
+}
+
+// behind gives the filters that one after the other find what lies behind after:
+// the rest of its own group of types, which is all that a comparison finds, then
+// every later group.
+func (m *Mongo) behind(ctx context.Context, r Read, after bson.RawValue) ([]bson.D, error) {
+	if after.Type == 0 {
+		return []bson.D{{}}, nil
+	}
+	own := slices.IndexFunc(types, func(g group) bool { return slices.Contains(g.of, after.Type) })
+	if own < 0 {
+		return nil, fmt.Errorf("a %s cannot be an _id", after.Type)
+	}
+	var filters []bson.D
+	switch {
+	case types[own].single:
+	case isNaN(after):
+		filters = append(filters, bson.D{{Key: "_id", Value: bson.D{{Key: "$type", Value: "number"}, {Key: "$ne", Value: math.NaN()}}}})
+	case after.Type == bson.TypeBinary:
+		filter, err := m.afterBinary(ctx, r, after)
+		if err != nil {
+			return nil, err
+		}
+		filters = append(filters, filter)
+	default:
+		filters = append(filters, bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: after}}}})
+	}
+	var later []string
+	for _, g := range types[own+1:] {
+		later = append(later, g.names...)
+	}
+	if len(later) > 0 {
+		filters = append(filters, bson.D{{Key: "_id", Value: bson.D{{Key: "$type", Value: later}}}})
+	}
+	return filters, nil
+}
+
+// isNaN reports whether v is a number that is none: it lies below every other
+// number, and no comparison finds it.
+func isNaN(v bson.RawValue) bool {
+	if d, ok := v.Decimal128OK(); ok {
+		return d.IsNaN()
+	}
+	f, ok := v.DoubleOK()
+	return ok && math.IsNaN(f)
+}
+
+// afterBinary gives the filter for the binary values behind one. MongoDB orders
+// them by length first. SecantusDB compares bytes alone, which comes to the same
+// while all are of one length; where they are not, the filter spells it out.
+func (m *Mongo) afterBinary(ctx context.Context, r Read, after bson.RawValue) (bson.D, error) {
+	behind := bson.E{Key: "_id", Value: bson.D{{Key: "$gt", Value: after}}}
+	mixed, err := m.mixesLengths(ctx, r)
+	if err != nil || !mixed {
+		return bson.D{behind}, err
+	}
+	_, data := after.Binary()
+	size := bson.D{{Key: "$cond", Value: bson.A{
+		bson.D{{Key: "$eq", Value: bson.A{bson.D{{Key: "$type", Value: "$_id"}}, "binData"}}}, bson.D{{Key: "$binarySize", Value: "$_id"}}, -1,
+	}}}
+	sized := func(operator string) bson.E {
+		return bson.E{Key: "$expr", Value: bson.D{{Key: operator, Value: bson.A{size, len(data)}}}}
+	}
+	return bson.D{{Key: "$or", Value: bson.A{
+		bson.D{behind, sized("$eq")},
+		bson.D{{Key: "_id", Value: bson.D{{Key: "$type", Value: "binData"}}}, sized("$gt")},
+	}}}, nil
+}
+
+// mixesLengths reports whether a collection has binary _ids of several lengths.
+// It is asked once: the answer costs a walk over them.
+func (m *Mongo) mixesLengths(ctx context.Context, r Read) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if known, ok := m.mixed[r.Collection]; ok {
+		return known, nil
+	}
+	reply, err := m.run(ctx, r, bson.D{
+		{Key: "aggregate", Value: r.Collection}, {Key: "cursor", Value: bson.D{}},
+		{Key: "pipeline", Value: bson.A{
+			bson.D{{Key: "$match", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "$type", Value: "binData"}}}}}},
+			bson.D{{Key: "$group", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "$binarySize", Value: "$_id"}}}}}},
+			bson.D{{Key: "$limit", Value: 2}},
+		}},
+	})
+	if err != nil {
+		return false, fmt.Errorf("lengths of binary _ids in %s: %w", r.Collection, err)
+	}
+	var lengths []bson.Raw
+	if err := reply.All(ctx, &lengths); err != nil {
+		return false, fmt.Errorf("lengths of binary _ids in %s: %w", r.Collection, err)
+	}
+	if m.mixed == nil {
+		m.mixed = map[string]bool{}
+	}
+	m.mixed[r.Collection] = len(lengths) > 1
+	return len(lengths) > 1, nil
+}
+
+// find yields what a filter of a scan finds, in the order of _id.
+func (m *Mongo) find(ctx context.Context, r Read, filter bson.D, limit int) iter.Seq2[bson.Raw, error] {
+	return func(yield func(bson.Raw, error) bool) {
+		collated, err := m.isCollated(ctx, r.Collection)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		cmd := bson.D{
+			{Key: "find", Value: r.Collection}, {Key: "filter", Value: filter}, {Key: "sort", Value: bson.D{{Key: "_id", Value: 1}}},
+			{Key: "limit", Value: int64(limit)},
+		}
+		if collated {
+			cmd = append(cmd, bson.E{Key: "collation", Value: bson.D{{Key: "locale", Value: "simple"}}}, bson.E{Key: "allowDiskUse", Value: true})
+		}
+		m.yield(ctx, r, cmd, yield)
+	}
+}
+
+// Get implements [Side].
+func (m *Mongo) Get(ctx context.Context, r Read, ids []bson.RawValue) iter.Seq2[bson.Raw, error] {
+	return func(yield func(bson.Raw, error) bool) {
+		m.yield(ctx, r, bson.D{
+			{Key: "find", Value: r.Collection}, {Key: "filter", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}}},
+		}, yield)
+	}
+}
+
+// yield runs a command with a cursor and yields its documents.
+func (m *Mongo) yield(ctx context.Context, r Read, cmd bson.D, yield func(bson.Raw, error) bool) {
+	cursor, err := m.run(ctx, r, cmd)
+	if err != nil {
+		yield(nil, fmt.Errorf("read %s.%s: %w", m.Database, r.Collection, err))
+		return
+	}
+	defer func() { _ = cursor.Close(context.WithoutCancel(ctx)) }()
+	for cursor.Next(ctx) {
+		if !yield(slices.Clone(cursor.Current), nil) {
+			return
+		}
+	}
+	if err := cursor.Err(); err != nil {
+		yield(nil, fmt.Errorf("read %s.%s: %w", m.Database, r.Collection, err))
+	}
+}
+
+// run runs a reading command that sees what a majority has, and all up to
+// r.Since.
+func (m *Mongo) run(ctx context.Context, r Read, cmd bson.D) (*mongo.Cursor, error) {
+	concern := bson.D{{Key: "level", Value: "majority"}}
+	if !r.Since.IsZero() {
+		concern = append(concern, bson.E{Key: "afterClusterTime", Value: r.Since})
+	}
+	preference := m.Preference
+	if preference == nil {
+		preference = readpref.Primary()
+	}
+	return m.Client.Database(m.Database).RunCommandCursor(ctx, append(cmd, bson.E{Key: "readConcern", Value: concern}),
+		options.RunCmd().SetReadPreference(preference))
+}
+
+// isCollated reports whether a collection's _id index has a collation, whose
+// order is of no use here.
+func (m *Mongo) isCollated(ctx context.Context, name string) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if known, ok := m.collated[name]; ok {
+		return known, nil
+	}
+	found, err := m.Client.Database(m.Database).ListCollectionSpecifications(ctx, bson.D{{Key: "name", Value: name}})
+	if err != nil {
+		return false, fmt.Errorf("list collection %s.%s: %w", m.Database, name, err)
+	}
+	collated := false
+	if len(found) > 0 {
+		locale, ok := found[0].Options.Lookup("collation", "locale").StringValueOK()
+		collated = ok && locale != "simple"
+	}
+	if m.collated == nil {
+		m.collated = map[string]bool{}
+	}
+	m.collated[name] = collated
+	return collated, nil
+}

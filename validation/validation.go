@@ -1,0 +1,186 @@
+// Package validation compares two placements of a chunk while one of them is
+// written to and the other one follows: no lane stops for it and no read needs
+// a pinned snapshot.
+//
+// Both sides are read between two markers, V1 and V2, that are written to the
+// source: the reads begin when every lane has passed V1 and end before V2 is
+// written. A document that has no event in the captured log between the two did
+// not change on the source in that time, nor did any lane change it on the
+// target, so both sides must hold the same bytes. One that has an event is busy:
+// it is read again in the next round, alone with the others like it. What is
+// still busy at the end is left to be compared under the fence.
+package validation
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"drover/chunk"
+)
+
+// Side is one of the two placements.
+type Side interface {
+	// Scan yields raw documents of a collection in MongoDB's order of _id, those
+	// behind after (all when it is zero), at most limit of them: fewer mean that
+	// there are no more. What it yields belongs to the receiver.
+	Scan(ctx context.Context, r Read, after bson.RawValue, limit int) iter.Seq2[bson.Raw, error]
+	// Get yields the documents with the given _ids, in any order, leaving out
+	// those that are not there.
+	Get(ctx context.Context, r Read, ids []bson.RawValue) iter.Seq2[bson.Raw, error]
+}
+
+// Read says what is read, and what the read must have seen.
+type Read struct {
+	Collection string
+	Since      bson.Timestamp // zero on the target: lanes that have passed a marker have seen it
+}
+
+// Mark is a marker that was written.
+type Mark struct {
+	Marker chunk.Marker
+	At     bson.Timestamp // operation time of the write on the source's shard
+}
+
+// Markers brackets the reads.
+type Markers interface {
+	// Write inserts the next validate marker on the source's shard with majority.
+	Write(ctx context.Context) (Mark, error)
+	// Passed returns when every lane has passed the marker, by a majority read.
+	Passed(ctx context.Context, m Mark) error
+}
+
+// Log is the captured log, read by the validator itself.
+type Log interface {
+	// Touched adds what was changed in the source's database between two markers
+	// to set. It returns when the log was read up to the second one.
+	Touched(ctx context.Context, from, to Mark, set *Touched) error
+}
+
+// Parked knows the documents that wait for a unique key: on the target they
+// count as present.
+type Parked interface {
+	Parked(ctx context.Context) ([]ParkedDocument, error)
+}
+
+// ParkedDocument is the image of a parked document.
+type ParkedDocument struct {
+	Collection string
+	Image      bson.Raw
+}
+
+// Catalog compares collection options and index definitions.
+type Catalog interface {
+	CompareCatalog(ctx context.Context) ([]CatalogDifference, error)
+}
+
+// CatalogDifference is one difference between the two sides' catalogs.
+type CatalogDifference struct {
+	Collection string `json:"collection"`
+	What       string `json:"what"`
+}
+
+// Settings bound a validation; zero values stand for the defaults.
+type Settings struct {
+	Slice    int // documents between two markers, 20,000
+	Few      int // busy documents that may be left for the fence, 200
+	Rounds   int // rounds of rereading at most, 20
+	Suspects int // documents remembered for rereading at most, 100,000
+	Reports  int // mismatches reported one by one at most, 1,000
+}
+
+// withDefaults fills in what the caller left open.
+func (s Settings) withDefaults() Settings {
+	for _, f := range []struct {
+		value *int
+		usual int
+	}{{&s.Slice, 20_000}, {&s.Few, 200}, {&s.Rounds, 20}, {&s.Suspects, 100_000}, {&s.Reports, 1_000}} {
+		if *f.value <= 0 {
+			*f.value = f.usual
+		}
+	}
+	return s
+}
+
+// Validator compares the collections of one migration.
+type Validator struct {
+	Source, Target Side
+	Markers        Markers
+	Log            Log
+	Parked         Parked  // nil where nothing is ever parked
+	Catalog        Catalog // nil where nothing is to be compared
+	Database       string  // the source's physical one: whose events count
+	Settings       Settings
+	// Progress is called after each slice and each round; nil is allowed.
+	Progress func(context.Context, Progress)
+}
+
+// Progress is how far a validation has come.
+type Progress struct {
+	Collection string `json:"collection"`
+	Round      int    `json:"round"` // 0 while everything is read for the first time
+	Documents  int64  `json:"documents"`
+	Bytes      int64  `json:"bytes"`
+	Busy       int    `json:"busy"`
+	Pending    int    `json:"pending"` // they differ and are to be checked once more
+	Mismatches int64  `json:"mismatches"`
+}
+
+// Document names one document.
+type Document struct {
+	Collection string   `json:"collection"`
+	ID         bson.Raw `json:"id"` // {_id: value}
+}
+
+// Mismatch is one document that differs.
+type Mismatch struct {
+	Document
+	Difference
+	SourceHash string    `json:"source_hash,omitempty"` // SHA-256 of the document, empty where there is none
+	TargetHash string    `json:"target_hash,omitempty"`
+	FirstSeen  time.Time `json:"first_seen"`
+	Age        Seconds   `json:"age_seconds"`
+}
+
+// Seconds is a duration as people read it in reports.
+type Seconds float64
+
+// Result sums a validation up.
+type Result struct {
+	Documents    int64               `json:"documents"` // on the source, at the first reading
+	Bytes        int64               `json:"bytes"`
+	Target       int64               `json:"target_documents"`
+	Collections  map[string]Counts   `json:"collections"`
+	Rounds       int                 `json:"rounds"`
+	Reread       int64               `json:"reread"`               // documents read again
+	Busy         []Document          `json:"busy,omitempty"`       // to be compared under the fence, at most Settings.Few
+	TooBusy      int64               `json:"too_busy,omitempty"`   // documents that were busy to the end, when there are more than that
+	Mismatched   int64               `json:"mismatched"`           // all of them
+	Unfinished   int64               `json:"unfinished,omitempty"` // those of them that differed but could not be checked once more
+	Kinds        map[Kind]int64      `json:"kinds,omitempty"`
+	Mismatches   []Mismatch          `json:"mismatches,omitempty"` // the first ones
+	Catalog      []CatalogDifference `json:"catalog,omitempty"`
+	SecondsTaken Seconds             `json:"seconds"`
+}
+
+// Counts are the documents of one collection at the first reading. While the
+// source is written to they need not be equal.
+type Counts struct {
+	Source int64 `json:"source"`
+	Target int64 `json:"target"`
+}
+
+// Clean reports whether both sides are known to be the same, the busy documents
+// aside that are left for the fence. What could not be compared is not clean.
+func (r Result) Clean() bool {
+	return r.Mismatched == 0 && r.TooBusy == 0 && len(r.Catalog) == 0
+}
+
+// String sums r up in one line.
+func (r Result) String() string {
+	return fmt.Sprintf("%d documents, %d rounds, %d busy, %d too busy, %d mismatched, %d catalog differences",
+		r.Documents, r.Rounds, len(r.Busy), r.TooBusy, r.Mismatched, len(r.Catalog))
+}
