@@ -26,6 +26,7 @@ import (
 
 	"drover/devstack"
 	"drover/internal/failure"
+	"drover/internal/testkit"
 )
 
 // TestMain is also the embedded Kafka of the tests: a process of a stack is a
@@ -45,6 +46,7 @@ func TestMain(m *testing.M) {
 // newOptions describes a stack of the test's own, which is gone after it.
 func newOptions(t *testing.T, parts ...string) devstack.Options {
 	t.Helper()
+	testkit.SkipShort(t)
 	tools, err := devstack.NewTools()
 	require.NoError(t, err)
 	self, err := os.Executable()

@@ -6,6 +6,7 @@
 #   scripts/setup.sh                    install everything
 #   scripts/setup.sh lint               install golangci-lint and workflowcheck
 #   scripts/setup.sh temporal-folder    print the cache folder of the Temporal server
+#   scripts/setup.sh tool-version NAME  print the pinned version of golangci-lint or workflowcheck
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -137,7 +138,8 @@ temporal_folder() {
 	printf 'temporal-%s\n' "$hash"
 }
 
-tool_version() { awk -v m="$1" '$1 == m { print $2 }' "$root/tools/go.mod"; }
+# tool_version NAME is pinned by the tools' module.
+tool_version() { awk -v m="/$1(/v2)?$" '$1 ~ m && $2 ~ /^v/ { print $2 }' "$root/tools/go.mod"; }
 
 # watch shows how far the logs of running builds are, every 20 seconds.
 watch_builds() {
@@ -201,13 +203,14 @@ all() {
 
 lint() {
 	mkdir -p "$cache/logs"
-	build golangci-lint "golangci-lint-$(tool_version github.com/golangci/golangci-lint/v2)" build_golangci
-	build workflowcheck "workflowcheck-$(tool_version go.temporal.io/sdk/contrib/tools/workflowcheck)" build_workflowcheck
+	build golangci-lint "golangci-lint-$(tool_version golangci-lint)" build_golangci
+	build workflowcheck "workflowcheck-$(tool_version workflowcheck)" build_workflowcheck
 }
 
 case ${1-} in
 '') all ;;
 lint) lint ;;
 temporal-folder) temporal_folder ;;
+tool-version) tool_version "${2-}" ;;
 *) die "unknown argument $1" ;;
 esac

@@ -25,6 +25,7 @@ type ShardServer struct{ server *devstack.ShardServer }
 // Shard starts a shard and stops it after the test.
 func Shard(t testing.TB) *ShardServer {
 	t.Helper()
+	SkipShort(t)
 	tools, err := devstack.NewTools()
 	if err != nil {
 		unavailable(t, err.Error())

@@ -1,8 +1,8 @@
 // Package testkit gives tests real servers: databases, buckets and topics on
 // the shared stack that `make stack` starts, and shards of a test's own.
 //
-// Where the stack is missing, a test is skipped with the reason; with
-// REQUIRE_STACK=1, which `make test` sets, it fails.
+// Where the stack is missing, or with -short, a test is skipped with the
+// reason; with REQUIRE_STACK=1, which `make test` sets, it fails.
 package testkit
 
 import (
@@ -34,6 +34,7 @@ type Bucket struct{ Endpoint, Region, AccessKey, SecretKey, Bucket string }
 // Stack is the shared stack; the test is skipped or fails where there is none.
 func Stack(t testing.TB) *devstack.Stack {
 	t.Helper()
+	SkipShort(t)
 	dir, err := devstack.DefaultDir(os.LookupEnv)
 	if err != nil {
 		unavailable(t, err.Error())
@@ -52,6 +53,15 @@ func unavailable(t testing.TB, reason string) {
 		t.Fatalf("this test needs the development stack (start it with `make stack`): %s", reason)
 	}
 	t.Skipf("no development stack (start it with `make stack`): %s", reason)
+}
+
+// SkipShort skips a test that starts or needs a server when only the quick
+// ones are wanted.
+func SkipShort(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs a server, and -short was given")
+	}
 }
 
 // listening ends the test unless somebody listens at address.

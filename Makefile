@@ -1,0 +1,70 @@
+# Every target says what it does: run `make` to see them.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+CACHE      := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/drover
+VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+DEMO_FLAGS ?=
+FUZZ_TIME  ?= 10s
+BENCH_TIME ?= 1s
+TEST_FLAGS ?=
+
+.PHONY: help
+help: ## Show the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: ## Install the stack's servers into ~/.cache/drover (nothing when they are there; 12-20 minutes when not)
+	@scripts/setup.sh
+
+.PHONY: build
+build: ## Build bin/drover
+	go build -ldflags '-X drover/cli.Version=$(VERSION)' -o bin/drover ./cmd/drover
+
+.PHONY: stack
+stack: setup build ## Start every server on this machine and show where it is (stop it with bin/drover dev down)
+	bin/drover dev up
+
+.PHONY: demo
+demo: setup build ## Move a hot chunk under load and check every write (DEMO_FLAGS="--keep --deaf-proxy --sabotage ...")
+	bin/drover demo $(DEMO_FLAGS)
+
+.PHONY: test
+test: setup build ## Run all tests on a stack of their own, which is stopped afterwards
+	scripts/test.sh $(TEST_FLAGS)
+
+.PHONY: check
+check: ## Run what needs no server: linters, determinism of workflows, import rules
+	scripts/setup.sh lint
+	go vet ./...
+	go test ./internal/archtest -count=1
+	$(CACHE)/workflowcheck-$$(scripts/setup.sh tool-version workflowcheck)/bin/workflowcheck ./workflows/... ./internal/flow/...
+	$(CACHE)/golangci-lint-$$(scripts/setup.sh tool-version golangci-lint)/bin/golangci-lint run
+
+.PHONY: unit
+unit: ## Run the tests that need no server
+	go test ./... -short
+
+.PHONY: integration
+integration: ## Run all tests on the stack that `make stack` started
+	REQUIRE_STACK=1 go test ./... -count=1 -timeout 20m $(TEST_FLAGS)
+
+.PHONY: fuzz
+fuzz: ## Run each fuzz test for FUZZ_TIME
+	scripts/fuzz.sh $(FUZZ_TIME)
+
+.PHONY: bench
+bench: ## Run the benchmarks for BENCH_TIME each
+	go test ./... -run '^$$' -bench . -benchmem -benchtime $(BENCH_TIME)
+
+.PHONY: generate
+generate: ## Write the generated files anew
+	go generate ./...
+
+.PHONY: clean
+clean: ## Stop the stacks of this checkout and remove what was built and stored; the cache of servers stays
+	@for stack in .drover/stack.json .drover/test/stack.json; do \
+		if [ -e "$$stack" ] && [ -x bin/drover ]; then DROVER_STACK="$$PWD/$$stack" bin/drover dev reset; fi; \
+	done
+	rm -rf bin .drover demo-report.json
