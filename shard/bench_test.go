@@ -37,10 +37,14 @@ func BenchmarkFence(b *testing.B) {
 	defer func() { require.NoError(b, f.Close(ctx)) }()
 	p := place(1)
 	attempt := chunk.AttemptID(0)
-	var drop, barrier, back time.Duration
+	var list, drop, barrier, back time.Duration
 	for b.Loop() {
 		attempt++
+		begin := time.Now()
+		_, err := set.HeldGrants(ctx, p.ID)
+		require.NoError(b, err)
 		start := time.Now()
+		list += start.Sub(begin)
 		cut, err := set.DropWriteGrants(ctx, p.ID, attempt)
 		require.NoError(b, err)
 		dropped := time.Now()
@@ -53,6 +57,7 @@ func BenchmarkFence(b *testing.B) {
 		drop, barrier, back = drop+dropped.Sub(start), barrier+shown.Sub(dropped), back+time.Since(created)
 	}
 	n := float64(b.N)
+	b.ReportMetric(float64(list.Microseconds())/n, "us/held")
 	b.ReportMetric(float64(drop.Microseconds())/n, "us/drop")
 	b.ReportMetric(float64(barrier.Microseconds())/n, "us/barrier")
 	b.ReportMetric(float64(back.Microseconds())/n, "us/grant")

@@ -145,7 +145,8 @@ func (f *Fencer) look(ctx context.Context) (setConfig, setStatus, error) {
 
 // Barrier proves that no member still honours a grant that was dropped.
 //
-// Before: [Set.DropWriteGrants] or [Set.DropReadGrants] answered with cut. After,
+// Before: [Set.DropWriteGrants] or [Set.DropReadGrants] answered with cut; who no
+// longer has it passes none, and what the primary has applied by now counts. After,
 // on every data-bearing member: it has applied the drop, its cache of users was
 // emptied where that is possible, and a connection of the data-plane user sees no
 // privilege of that kind on the placement's database and is refused when it tries
@@ -157,6 +158,9 @@ func (f *Fencer) Barrier(ctx context.Context, p chunk.Placement, k GrantKind, cu
 	cfg, view, err := f.look(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if cut.At.IsZero() {
+		cut.At = view.Optimes.Applied.TS
 	}
 	members := cfg.members(view)
 	errs := make([]error, len(members))

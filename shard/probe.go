@@ -56,6 +56,7 @@ func (s *Set) Probe(ctx context.Context) (chunk.Capabilities, error) {
 		{"killing a session by user", p.killsSessionsByUser, &c.KillsSessionsByUser},
 		{"pinned snapshots", p.pinsSnapshots, &c.PinsSnapshots},
 		{"disambiguated paths", p.disambiguates, &c.DisambiguatedPaths},
+		{"the order of new fields", p.sortsNewFields, &c.SortsNewFields},
 		{"invalidating the user cache", p.invalidatesUserCache, &c.InvalidatesUserCache},
 		{"records of retryable writes", p.keepsTransactionRecord, &c.KeepsTransactionRecord},
 		{"empty timestamps", p.keepsEmptyTimestamps, &c.KeepsEmptyTimestamps},
@@ -230,36 +231,72 @@ func (p prober) pinsSnapshots(ctx context.Context) (bool, error) {
 // disambiguates tries whether an update event tells a field named "0" from an
 // array index, once with each in one update.
 func (p prober) disambiguates(ctx context.Context) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*probeFor)
-	defer cancel()
-	stream, err := p.scratch().Watch(ctx, mongo.Pipeline{}, options.ChangeStream().
-		SetShowExpandedEvents(true).SetMaxAwaitTime(200*time.Millisecond))
-	if err != nil {
-		return false, err
-	}
-	defer func() { _ = stream.Close(context.WithoutCancel(ctx)) }() // the trial is over
-
 	inner := bson.D{{Key: "x", Value: 1}}
 	doc := bson.D{
 		{Key: "_id", Value: bson.NewObjectID()},
 		{Key: "o", Value: bson.D{{Key: "0", Value: inner}}},
 		{Key: "a", Value: bson.A{inner}},
 	}
-	if _, err := p.scratch().InsertOne(ctx, doc); err != nil {
+	set := bson.D{{Key: "o.0.x", Value: 2}, {Key: "a.0.x", Value: 2}}
+	change, err := p.updateEvent(ctx, doc, set)
+	if err != nil {
 		return false, err
 	}
-	change := bson.D{{Key: "$set", Value: bson.D{{Key: "o.0.x", Value: 2}, {Key: "a.0.x", Value: 2}}}}
-	if _, err := p.scratch().UpdateOne(ctx, doc[:1], change); err != nil {
+	paths, ok := change.Lookup("disambiguatedPaths").DocumentOK()
+	return ok && tellsApart(paths), nil
+}
+
+// sortsNewFields tries whether two new fields are stored in the order of their
+// names although the event lists them otherwise.
+func (p prober) sortsNewFields(ctx context.Context) (bool, error) {
+	id := bson.D{{Key: "_id", Value: bson.NewObjectID()}}
+	change, err := p.updateEvent(ctx, id, bson.D{{Key: "b", Value: 1}, {Key: "a", Value: 1}})
+	if err != nil {
 		return false, err
+	}
+	updated, ok := change.Lookup("updatedFields").DocumentOK()
+	if !ok {
+		return false, nil
+	}
+	listed, err := updated.Elements()
+	if err != nil || len(listed) != 2 {
+		return false, err
+	}
+	stored, err := p.scratch().FindOne(ctx, id).Raw()
+	if err != nil {
+		return false, err
+	}
+	fields, err := stored.Elements()
+	if err != nil || len(fields) != 3 {
+		return false, err
+	}
+	return listed[0].Key() != fields[1].Key(), nil
+}
+
+// updateEvent inserts a document, sets fields of it, and gives the update
+// description of the change stream's event.
+func (p prober) updateEvent(ctx context.Context, doc, set bson.D) (bson.Raw, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*probeFor)
+	defer cancel()
+	stream, err := p.scratch().Watch(ctx, mongo.Pipeline{}, options.ChangeStream().
+		SetShowExpandedEvents(true).SetMaxAwaitTime(200*time.Millisecond))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = stream.Close(context.WithoutCancel(ctx)) }() // the trial is over
+	if _, err := p.scratch().InsertOne(ctx, doc); err != nil {
+		return nil, err
+	}
+	if _, err := p.scratch().UpdateOne(ctx, doc[:1], bson.D{{Key: "$set", Value: set}}); err != nil {
+		return nil, err
 	}
 	for stream.Next(ctx) {
-		if text(stream.Current, "operationType") != "update" {
-			continue
+		if text(stream.Current, "operationType") == "update" {
+			change, _ := stream.Current.Lookup("updateDescription").DocumentOK()
+			return change, nil
 		}
-		paths, ok := stream.Current.Lookup("updateDescription", "disambiguatedPaths").DocumentOK()
-		return ok && tellsApart(paths), nil
 	}
-	return false, fmt.Errorf("change stream of the trial: %w", errors.Join(stream.Err(), context.Cause(ctx)))
+	return nil, fmt.Errorf("change stream of the trial: %w", errors.Join(stream.Err(), context.Cause(ctx)))
 }
 
 // tellsApart reports whether the paths of the trial's update name a field "0" in
