@@ -8,10 +8,8 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/prometheus/client_golang/prometheus"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"drover/cdc"
-	"drover/chunk"
 	"drover/contract"
 	"drover/internal/stoppoint"
 	"drover/metadata"
@@ -32,6 +30,7 @@ type Settings struct {
 type Activities struct {
 	Store    *metadata.Store
 	Shards   *shard.Clients
+	Secret   string // of the fleet
 	Log      *cdc.Log
 	Brokers  []string
 	S3       *s3.Client
@@ -70,7 +69,6 @@ func (a *Activities) Register(r contract.Registry, queue string) {
 		contract.ReplicateUntilInSync.Register(r, a.ReplicateUntilInSync)
 		contract.ValidateChunk.Register(r, a.ValidateChunk)
 		contract.RunCapture.Register(r, a.RunCapture)
-		contract.RunArchive.Register(r, a.RunArchive)
 	case contract.FenceQueue:
 		contract.FenceSource.Register(r, a.FenceSource)
 		contract.PublishRoute.Register(r, a.PublishRoute)
@@ -81,9 +79,3 @@ func (a *Activities) Register(r contract.Registry, queue string) {
 type ends struct {
 	from, to *shard.Set
 }
-
-// client is the connection of one of Drover's users.
-func client(s *shard.Set, user string) (*mongo.Client, error) { return s.Client(user) }
-
-// caps is short for what a shard's servers can do.
-func caps(s *shard.Set) chunk.Capabilities { return s.Shard().Capabilities }

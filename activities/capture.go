@@ -19,8 +19,7 @@ func (a *Activities) RunCapture(ctx context.Context, in contract.CaptureInput) (
 	if err != nil {
 		return contract.None{}, err
 	}
-	secret := a.Shards.Secret()
-	conn, err := shard.Connect(ctx, sh, chunk.CaptureUser, secret, shard.Options{
+	conn, err := shard.Connect(ctx, sh, chunk.CaptureUser, a.Secret, shard.Options{
 		AppName: "drover-capture", ReadPreference: readpref.SecondaryPreferred(),
 	})
 	if err != nil {

@@ -63,7 +63,7 @@ func lanesProgress(p *contract.Progress, lanes []replication.Status, rates repli
 		}
 	}
 	p.LagMS = lag.Milliseconds()
-	p.LatencyP99MS = float64(rates.P99.Microseconds()) / 1000
+	p.LatencyP99MS = float64(rates.Latency.P99.Microseconds()) / 1000
 }
 
 // lanes makes the lanes of a direction with what they need on both shards.
@@ -96,7 +96,7 @@ func (a *Activities) lanes(ctx context.Context, in contract.DirectionInput) (*re
 			Partitions: a.Settings.Partitions, From: from,
 		},
 		Target: applier, Log: a.Log, Sessions: side, Reports: reportsPort{a.Store}, Windows: windows,
-		Fold:                 replication.FoldOptions{DisambiguatedPaths: e.from.Shard().Capabilities.DisambiguatedPaths},
+		Fold:                 replication.FoldOptions{SortNewFields: e.from.Shard().Capabilities.SortsNewFields},
 		KeepsEmptyTimestamps: e.to.Shard().Capabilities.KeepsEmptyTimestamps,
 		Metrics:              a.Metrics.Lanes, Points: a.Stops, Logger: a.Logger,
 	})

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"drover/cdc"
 	"drover/chunk"
 	"drover/contract"
 	"drover/internal/failure"
@@ -70,7 +69,7 @@ func (a *Activities) precheck(ctx context.Context, in contract.RegisterInput, ro
 		return e, 0, 0, err
 	}
 	for _, i := range infos {
-		docs, bytes = docs+i.Documents, bytes+i.Bytes
+		docs, bytes = docs+i.Count, bytes+i.Size
 	}
 	room, err := e.to.Room(ctx)
 	if err != nil {
@@ -101,11 +100,6 @@ func (a *Activities) prepareTarget(ctx context.Context, e ends, m metadata.Migra
 	if err != nil {
 		return err
 	}
-	for _, s := range []*shard.Set{e.from, e.to} {
-		if err := a.ensureTopic(ctx, s.Name()); err != nil {
-			return err
-		}
-	}
 	if err := e.to.Provision(ctx, m.Target.Database, catalog, true); err != nil {
 		return fmt.Errorf("provision %s on %s: %w", m.Target.Database, m.Target.Shard, err)
 	}
@@ -119,11 +113,6 @@ func (a *Activities) prepareTarget(ctx context.Context, e ends, m metadata.Migra
 // startMarker is where the lanes of an import begin.
 func startMarker(m metadata.Migration) chunk.Marker {
 	return chunk.Marker{Kind: chunk.StartMarker, Migration: m.ID, Placement: m.Source.ID, At: m.CreatedAt}
-}
-
-// ensureTopic makes a shard's captured log exist.
-func (a *Activities) ensureTopic(ctx context.Context, name string) error {
-	return a.Log.EnsureTopic(ctx, name, cdc.TopicSettings{Partitions: a.Settings.Partitions})
 }
 
 // forget removes what a refused move has made.

@@ -7,10 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-
 	"drover/chunk"
-	"drover/internal/failure"
 	"drover/metadata"
 	"drover/replication"
 	"drover/shard"
@@ -234,11 +231,6 @@ func (s *Side) RestoreTTL(ctx context.Context, p chunk.Placement) error {
 	return s.Set.RestoreTTL(ctx, p.Database, catalog)
 }
 
-// KillSession implements [replication.Sessions].
-func (s *Side) KillSession(ctx context.Context, user string, lsid []byte) error {
-	return s.Set.KillSession(ctx, user, lsid)
-}
-
 // Ledger gives the switch protocol its metadata.
 type Ledger struct {
 	Store *metadata.Store
@@ -351,13 +343,3 @@ func (h *heard) Wait(ctx context.Context, a chunk.AttemptID, access switchover.A
 
 // Close implements [switchover.Words].
 func (h *heard) Close() { h.waiter.Close() }
-
-// busyDocuments is how validation's leftovers are kept in a migration's row.
-type busyDocuments map[string][]bson.RawValue
-
-// maxBusy bounds what is compared under the fence; the gate refuses beyond.
-const maxBusy = 500
-
-func errBusy(n int) error {
-	return failure.New(failure.Transient, "validation.too_busy", "%d documents changed during every round of validation; %d may be left for the fence", n, maxBusy)
-}

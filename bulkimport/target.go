@@ -159,7 +159,7 @@ func (t Target) unlikePresent(ctx context.Context, name string, docs []bson.Raw,
 func (t Target) park(ctx context.Context, m chunk.MigrationID, name string, doc bson.Raw, d mongocode.Duplicate) error {
 	id := bson.D{{Key: "m", Value: int64(m)}, {Key: "c", Value: name}, {Key: "id", Value: doc.Lookup("_id")}}
 	image := bson.D{
-		{Key: "_id", Value: id}, {Key: "doc", Value: bson.Binary{Data: doc}},
+		{Key: "_id", Value: id}, {Key: "migration", Value: int64(m)}, {Key: "doc", Value: bson.Binary{Data: doc}},
 		{Key: "index", Value: orEmpty(d.Pattern)}, {Key: "key", Value: orEmpty(d.Value)}, {Key: "at", Value: time.Now()},
 	}
 	collection := t.Client.Database(chunk.SystemDatabase).

@@ -10,6 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/errgroup"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"drover/chunk"
 	"drover/event"
 	"drover/internal/failure"
@@ -133,8 +135,8 @@ func (l *Log) records(ctx context.Context, shard string, partition int32, from i
 		}
 		for it := fetches.RecordIter(); !it.Done(); {
 			rec := it.Next()
-			if rec.Offset < next {
-				continue
+			if rec.Offset != next { // nothing is ever taken out of the middle of a log
+				return outOfRange(topic, partition, next, fmt.Errorf("offset %d came instead", rec.Offset))
 			}
 			if err := fn(rec); err != nil {
 				return err
@@ -204,6 +206,7 @@ func offsets(ctx context.Context, client *kgo.Client, shard string,
 type Seam struct {
 	Offset int64
 	Seq    int64
+	Time   bson.Timestamp // cluster time of the marker
 }
 
 // FindMarker gives the first place of a marker in each partition, searching
@@ -240,7 +243,7 @@ func (l *Log) forward(ctx context.Context, shard string, partition int32, from i
 		if !marks(e, key) {
 			return nil
 		}
-		found = Seam{Offset: offset, Seq: e.Seq}
+		found = Seam{Offset: offset, Seq: e.Seq, Time: e.ClusterTime}
 		return ErrStop
 	})
 	return found, err
@@ -259,7 +262,7 @@ func (l *Log) backward(ctx context.Context, shard string, partition int32, end i
 		var found Seam
 		err := l.stretch(ctx, shard, partition, from, to, func(offset int64, e *event.Event) {
 			if found.Seq == 0 && marks(e, key) {
-				found = Seam{Offset: offset, Seq: e.Seq}
+				found = Seam{Offset: offset, Seq: e.Seq, Time: e.ClusterTime}
 			}
 		})
 		if err != nil || found.Seq != 0 {

@@ -95,6 +95,7 @@ type Capabilities struct {
 	KillsSessionsByUser    bool   `json:"kills_sessions_by_user"`   // killSessions accepts {id, uid}
 	PinsSnapshots          bool   `json:"pins_snapshots"`           // a snapshot read at atClusterTime really is pinned
 	DisambiguatedPaths     bool   `json:"disambiguated_paths"`      // update events tell array indexes from field names
+	SortsNewFields         bool   `json:"sorts_new_fields"`         // new fields are stored in the order of their names, and update events list them in another
 	InvalidatesUserCache   bool   `json:"invalidates_user_cache"`   // invalidateUserCache exists
 	KeepsTransactionRecord bool   `json:"keeps_transaction_record"` // config.transactions records retryable writes
 	KeepsEmptyTimestamps   bool   `json:"keeps_empty_timestamps"`   // bypassEmptyTsReplacement exists

@@ -43,7 +43,8 @@ type Handler interface {
 
 // How a listener keeps its connection.
 const (
-	listenProbe      = time.Second // a connection silent for so long is asked for an answer
+	listenProbe      = time.Second     // a connection silent for so long is asked for an answer
+	listenAnswer     = 2 * time.Second // that it must give within this time
 	listenBackoffMin = 20 * time.Millisecond
 	listenBackoffMax = 2 * time.Second
 )
@@ -145,7 +146,7 @@ func waitNotification(ctx context.Context, conn *pgx.Conn) (*pgconn.Notification
 
 // probe asks the server for an answer.
 func probe(ctx context.Context, conn *pgx.Conn) error {
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	ctx, cancel := context.WithTimeout(ctx, listenAnswer)
 	defer cancel()
 	if err := conn.Ping(ctx); err != nil {
 		return fmt.Errorf("probe listening connection: %w", err)

@@ -101,22 +101,59 @@ func (s *Store) slicesWhere(ctx context.Context, where string, args ...any) ([]S
 }
 
 // StoreSlice records that a planned slice's object is complete, with what the
-// object holds. It is lost ("slice.is_<state>") where another was first: its
-// object is the one to load.
-func (s *Store) StoreSlice(ctx context.Context, sl Slice) error {
+// object holds. A slice that was larger than planned ends at sl.Hi, and rest,
+// when not nil, is planned with the next number. It is lost ("slice.is_<state>")
+// where another was first: its object is the one to load.
+func (s *Store) StoreSlice(ctx context.Context, sl Slice, rest *Slice) error {
 	const q = `update slices set state = 'stored', t_lo_sec = $4, t_lo_inc = $5, t_hi_sec = $6, t_hi_inc = $7,
-			docs = $8, bytes = $9, hash = $10, object_key = $11, manifest = $12
+			docs = $8, bytes = $9, hash = $10, object_key = $11, manifest = $12, hi = $13
 		where migration = $1 and collection = $2 and no = $3 and state = 'planned'`
-	tag, err := s.pool.Exec(ctx, q, int64(sl.Migration), sl.Collection, sl.No,
-		int64(sl.TLo.T), int64(sl.TLo.I), int64(sl.THi.T), int64(sl.THi.I),
-		sl.Docs, sl.Bytes, sl.Hash, sl.ObjectKey, orEmptyJSON(sl.Manifest))
+	const more = `insert into slices (migration, collection, no, lo, hi)
+		select $1, $2, max(no) + 1, $3, $4 from slices where migration = $1 and collection = $2`
+	var stored bool
+	err := s.inTx(ctx, func(tx pgx.Tx) error {
+		// One at a time, so that two slices that are cut get different numbers.
+		if _, err := tx.Exec(ctx, `select from migrations where id = $1 for no key update`, int64(sl.Migration)); err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, q, int64(sl.Migration), sl.Collection, sl.No,
+			int64(sl.TLo.T), int64(sl.TLo.I), int64(sl.THi.T), int64(sl.THi.I),
+			sl.Docs, sl.Bytes, sl.Hash, sl.ObjectKey, orEmptyJSON(sl.Manifest), []byte(sl.Hi))
+		if err != nil {
+			return err
+		}
+		stored = tag.RowsAffected() == 1
+		if !stored || rest == nil {
+			return nil
+		}
+		_, err = tx.Exec(ctx, more, int64(sl.Migration), sl.Collection, []byte(rest.Lo), []byte(rest.Hi))
+		return err
+	})
 	if err != nil {
 		return decode(err, "store %s", sl.name())
 	}
-	if tag.RowsAffected() == 1 {
+	if stored {
 		return nil
 	}
 	return s.sliceLost(ctx, sl, SlicePlanned)
+}
+
+// LoadSlices records that all slices of a collection are on the target. It is
+// refused ("slice.planned") while one is planned, and does nothing the second time.
+func (s *Store) LoadSlices(ctx context.Context, id chunk.MigrationID, collection string) error {
+	const q = `update slices set state = 'loaded' where migration = $1 and collection = $2 and state = 'stored'
+		and not exists (select from slices where migration = $1 and collection = $2 and state = 'planned')`
+	if _, err := s.pool.Exec(ctx, q, int64(id), collection); err != nil {
+		return decode(err, "load slices of %s", collection)
+	}
+	left, err := s.slicesWhere(ctx, `migration = $1 and collection = $2 and state <> 'loaded'`, int64(id), collection)
+	if err != nil {
+		return err
+	}
+	if len(left) > 0 {
+		return failure.New(failure.Invalid, "slice.planned", "%s is %s: the collection is not loaded", left[0].name(), left[0].State)
+	}
+	return nil
 }
 
 // SetSliceState moves a slice from one state to another: stored to loaded, or

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,6 +18,14 @@ import (
 type Store struct {
 	pool *pgxpool.Pool
 }
+
+// Sizes of the pool, unless the address says pool_max_conns or pool_min_conns:
+// enough that bulk work never keeps the fence window waiting for a connection,
+// and some always open, because a connect would take longer than a publish.
+const (
+	defaultMaxConns = 10
+	defaultMinConns = 2
+)
 
 // connectTimeout bounds one try to connect, so that a server that drops packets
 // does not hold up a watchdog.
@@ -35,6 +44,12 @@ func Open(ctx context.Context, dsn string) (*Store, error) {
 	}
 	if _, ok := cfg.ConnConfig.RuntimeParams["application_name"]; !ok {
 		cfg.ConnConfig.RuntimeParams["application_name"] = "drover"
+	}
+	if !strings.Contains(dsn, "pool_max_conns") {
+		cfg.MaxConns = defaultMaxConns
+	}
+	if !strings.Contains(dsn, "pool_min_conns") {
+		cfg.MinConns = defaultMinConns
 	}
 	cfg.AfterConnect = prepareConnection
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
@@ -83,12 +98,16 @@ var hotStatements = []string{
 
 // prepareConnection makes a new connection of the pool ready.
 func prepareConnection(ctx context.Context, conn *pgx.Conn) error {
-	// A forgotten publish would open two placements: an acknowledged commit must
-	// be on disk, whatever the server's default is. Stronger settings are kept.
-	const sync = `select set_config('synchronous_commit', 'on', false)
-		where current_setting('synchronous_commit') in ('off', 'local')`
-	if _, err := conn.Exec(ctx, sync); err != nil {
-		return fmt.Errorf("set synchronous_commit: %w", err)
+	// Whatever the server's defaults are: an acknowledged commit must be on disk,
+	// for a forgotten publish would open two placements (stronger settings are
+	// kept); the schema's functions look again after each lock, which needs read
+	// committed; and a process that died in a transaction must not go on holding
+	// its locks.
+	const settings = `select set_config('default_transaction_isolation', 'read committed', false),
+		set_config('idle_in_transaction_session_timeout', '10s', false),
+		case when current_setting('synchronous_commit') in ('off', 'local') then set_config('synchronous_commit', 'on', false) end`
+	if _, err := conn.Exec(ctx, settings); err != nil {
+		return fmt.Errorf("set up connection: %w", err)
 	}
 	for _, q := range hotStatements {
 		_, err := conn.Prepare(ctx, q, q)

@@ -34,6 +34,8 @@ type Checkpoint struct {
 	Turn      int64             `bson:"turn"`    // grows with every write of the lane
 	At        time.Time         `bson:"at"`
 	Closed    bool              `bson:"closed,omitempty"` // no owner may take it any more
+	ClosedBy  chunk.AttemptID   `bson:"closedBy,omitempty"`
+	Reopened  chunk.AttemptID   `bson:"reopened,omitempty"` // the newest attempt that went back: it can close nothing any more
 }
 
 // laneID is the _id of a lane's checkpoint: "m7/d0/p3". Capture reads the
@@ -82,27 +84,19 @@ func takeCheckpoint(ctx context.Context, cfg *Config, lane chunk.Lane, session b
 		if old != nil && old.Closed {
 			return nil, closedError(id)
 		}
-		// Twice: a transaction that the former owner began in between would hold
-		// the checkpoint against us until it ends.
 		if old != nil && len(old.Session.Data) > 0 && !bytes.Equal(old.Session.Data, session.Data) {
 			if err := cfg.Sessions.KillSession(ctx, chunk.ApplierUser, old.Session.Data); err != nil {
 				return nil, fmt.Errorf("kill session of lane %s's former owner: %w", id, err)
 			}
 		}
-		var c Checkpoint
-		err = checkpoints(cfg.Target).FindOneAndUpdate(ctx,
-			bson.D{{Key: "_id", Value: id}, {Key: "closed", Value: bson.D{{Key: "$ne", Value: true}}}},
-			bson.D{
-				{Key: "$setOnInsert", Value: first},
-				{Key: "$inc", Value: bson.D{{Key: "epoch", Value: int64(1)}, {Key: "turn", Value: int64(1)}}},
-				{Key: "$set", Value: bson.D{{Key: "session", Value: session}, {Key: "at", Value: time.Now()}}},
-			},
-			options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After)).Decode(&c)
+		c, err := claim(ctx, cfg.Target, id, session, first)
 		if err == nil {
-			return &c, nil
+			return c, nil
 		}
-		again := mongocode.IsDuplicateKey(err) || mongocode.IsWriteConflict(err) // made or closed meanwhile; held by a transaction
-		if !again || attempt >= 100 {
+		// Made or closed meanwhile; or held by a transaction that the former owner
+		// began after its session was killed.
+		again := mongocode.IsDuplicateKey(err) || mongocode.IsWriteConflict(err) || mongocode.IsTimeout(err)
+		if ctx.Err() != nil || !again || attempt >= 100 {
 			return nil, fmt.Errorf("take lane %s: %w", id, err)
 		}
 		if err := pause(ctx, 5*time.Millisecond); err != nil {
@@ -111,26 +105,94 @@ func takeCheckpoint(ctx context.Context, cfg *Config, lane chunk.Lane, session b
 	}
 }
 
+// claimTimeout bounds one try to claim a checkpoint that a transaction holds.
+const claimTimeout = 2 * time.Second
+
+// claim raises a checkpoint's epoch and names the new owner's session.
+func claim(ctx context.Context, client *mongo.Client, id string, session bson.Binary, first bson.D) (*Checkpoint, error) {
+	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
+	defer cancel()
+	var c Checkpoint
+	err := checkpoints(client).FindOneAndUpdate(ctx,
+		bson.D{{Key: "_id", Value: id}, {Key: "closed", Value: bson.D{{Key: "$ne", Value: true}}}},
+		bson.D{
+			{Key: "$setOnInsert", Value: first},
+			{Key: "$inc", Value: bson.D{{Key: "epoch", Value: int64(1)}, {Key: "turn", Value: int64(1)}}},
+			{Key: "$set", Value: bson.D{{Key: "session", Value: session}, {Key: "at", Value: time.Now()}}},
+		},
+		options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After)).Decode(&c)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // the caller names the lane
+	}
+	return &c, nil
+}
+
 // closedError says that nobody may own the lane any more.
 func closedError(id string) error {
 	return failure.New(failure.Lost, "lane.closed", "lane %s is closed", id)
 }
 
-// CloseLanes ends every lane of a direction for good: their owners are refused
-// by the server from then on, and no new owner can take them. It may be run again.
-func CloseLanes(ctx context.Context, client *mongo.Client, m chunk.MigrationID, direction chunk.AttemptID) error {
+// CloseLanes ends every lane of a direction for attempt by: their owners are
+// refused by the server from then on, and no new owner can take them, unless by
+// goes back: see [ReopenLanes]. It may be run again. Too late, after by's way
+// back, it closes nothing and is failure.Lost.
+func CloseLanes(ctx context.Context, client *mongo.Client, m chunk.MigrationID, direction, by chunk.AttemptID) error {
+	err := setClosed(ctx, client, m, direction, "close",
+		bson.D{
+			{Key: "reopened", Value: bson.D{{Key: "$not", Value: bson.D{{Key: "$gte", Value: by}}}}},
+			{Key: "$or", Value: bson.A{
+				bson.D{{Key: "closed", Value: bson.D{{Key: "$ne", Value: true}}}},
+				bson.D{{Key: "closedBy", Value: bson.D{{Key: "$lt", Value: by}}}},
+			}},
+		},
+		bson.D{
+			{Key: "$inc", Value: bson.D{{Key: "epoch", Value: int64(1)}, {Key: "turn", Value: int64(1)}}},
+			{Key: "$set", Value: bson.D{{Key: "closed", Value: true}, {Key: "closedBy", Value: by}, {Key: "at", Value: time.Now()}}},
+		})
+	if err != nil {
+		return err
+	}
+	n, err := checkpoints(client).CountDocuments(ctx, bson.D{
+		{Key: "migration", Value: m}, {Key: "direction", Value: direction}, {Key: "closed", Value: bson.D{{Key: "$ne", Value: true}}},
+	})
+	if err != nil {
+		return fmt.Errorf("see lanes m%d/d%d closed: %w", m, direction, err)
+	}
+	if n > 0 {
+		return failure.New(failure.Lost, "lane.reopened", "attempt %d has gone back: %d lanes m%d/d%d run on", by, n, m, direction)
+	}
+	return nil
+}
+
+// ReopenLanes lets the lanes be taken again that attempt by has closed, and lets
+// by close none any more. Only the way back of that attempt, seen to its end,
+// justifies it. It may be run again.
+func ReopenLanes(ctx context.Context, client *mongo.Client, m chunk.MigrationID, direction, by chunk.AttemptID) error {
+	err := setClosed(ctx, client, m, direction, "bar from closing",
+		bson.D{{Key: "reopened", Value: bson.D{{Key: "$not", Value: bson.D{{Key: "$gte", Value: by}}}}}},
+		bson.D{{Key: "$max", Value: bson.D{{Key: "reopened", Value: by}}}})
+	if err != nil {
+		return err
+	}
+	return setClosed(ctx, client, m, direction, "reopen",
+		bson.D{{Key: "closed", Value: true}, {Key: "closedBy", Value: by}},
+		bson.D{
+			{Key: "$inc", Value: bson.D{{Key: "epoch", Value: int64(1)}, {Key: "turn", Value: int64(1)}}},
+			{Key: "$unset", Value: bson.D{{Key: "closed", Value: ""}, {Key: "closedBy", Value: ""}}},
+			{Key: "$set", Value: bson.D{{Key: "at", Value: time.Now()}}},
+		})
+}
+
+// setClosed changes the checkpoints of a direction that match.
+func setClosed(ctx context.Context, client *mongo.Client, m chunk.MigrationID, direction chunk.AttemptID, verb string, match, change bson.D) error {
+	filter := append(bson.D{{Key: "migration", Value: m}, {Key: "direction", Value: direction}}, match...)
 	for attempt := 0; ; attempt++ {
-		_, err := checkpoints(client).UpdateMany(ctx,
-			bson.D{{Key: "migration", Value: m}, {Key: "direction", Value: direction}, {Key: "closed", Value: bson.D{{Key: "$ne", Value: true}}}},
-			bson.D{
-				{Key: "$inc", Value: bson.D{{Key: "epoch", Value: int64(1)}, {Key: "turn", Value: int64(1)}}},
-				{Key: "$set", Value: bson.D{{Key: "closed", Value: true}, {Key: "at", Value: time.Now()}}},
-			})
+		_, err := checkpoints(client).UpdateMany(ctx, filter, change)
 		if err == nil {
 			return nil
 		}
 		if !mongocode.IsWriteConflict(err) || attempt >= 1000 { // a lane's transaction holds it for a moment
-			return fmt.Errorf("close lanes m%d/d%d: %w", m, direction, err)
+			return fmt.Errorf("%s lanes m%d/d%d: %w", verb, m, direction, err)
 		}
 		if err := pause(ctx, time.Millisecond); err != nil {
 			return err

@@ -110,10 +110,14 @@ func (l *Lane) Take(ctx context.Context) error {
 	if len(l.cfg.Direction.From) > 0 {
 		from = l.cfg.Direction.From[l.lane.Partition]
 	}
-	c, err := takeCheckpoint(ctx, l.cfg, l.lane, l.lsid, from)
+	var c *Checkpoint
+	err = l.patiently(ctx, func(ctx context.Context) error {
+		c, err = takeCheckpoint(ctx, l.cfg, l.lane, l.lsid, from)
+		return err
+	})
 	if err != nil {
 		sess.EndSession(context.WithoutCancel(ctx))
-		return l.refused(err)
+		return err
 	}
 	l.owns(c)
 	l.gauge.started(c)

@@ -23,9 +23,10 @@ import (
 type parkedDocument struct {
 	ID        bson.Raw          `bson:"_id"` // {m: migration, c: collection, id: the document's _id}
 	Migration chunk.MigrationID `bson:"migration"`
-	Doc       bson.Binary       `bson:"doc"`   // the raw image
-	Index     string            `bson:"index"` // name of the index, for people
-	Key       bson.Raw          `bson:"key,omitempty"`
+	Doc       bson.Binary       `bson:"doc"`             // the raw image
+	Index     bson.Raw          `bson:"index,omitempty"` // key pattern of the index, as far as the server said
+	Key       bson.Raw          `bson:"key,omitempty"`   // the values that another document holds there
+	At        time.Time         `bson:"at"`
 }
 
 // parkedEntry is what a lane remembers of a parked document.
@@ -172,9 +173,9 @@ func (l *Lane) park(ctx context.Context, d *document) error {
 	if err != nil {
 		return err
 	}
-	doc := parkedDocument{ID: id, Migration: l.lane.Migration, Doc: bson.Binary{Data: d.now}}
+	doc := parkedDocument{ID: id, Migration: l.lane.Migration, Doc: bson.Binary{Data: d.now}, At: time.Now()}
 	if d.holder != nil {
-		doc.Index, doc.Key = indexName(d.holder.pattern), d.holder.value
+		doc.Index, doc.Key = d.holder.pattern, d.holder.value
 	}
 	_, err = l.run(ctx, chunk.SystemDatabase, bson.D{
 		{Key: "update", Value: chunk.ParkedCollection},

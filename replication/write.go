@@ -102,7 +102,7 @@ type writes struct {
 	replaces []*document
 	inserts  []*document
 	last     []*document // inserts of documents that change keys among each other
-	literal  []*document // set again, by a way that rewrites nothing
+	literal  []*document // inserted ones that the server did not store as they are
 }
 
 // write brings the documents' new images onto the target, in the transaction.
@@ -131,7 +131,7 @@ func (w *writes) add(d *document, keepsEmptyTimestamps bool) {
 	if (d.old != nil || d.was == nil) && bytes.Equal(d.old, d.now) && d.way != aside {
 		return
 	}
-	replace := d.old != nil && d.now != nil && d.way == inPlace && replaceable(d.old, d.now)
+	replace := d.old != nil && d.now != nil && d.way == inPlace && sameID(d.old, d.now)
 	if d.old != nil && !replace {
 		w.deletes = append(w.deletes, d)
 	}
@@ -141,6 +141,7 @@ func (w *writes) add(d *document, keepsEmptyTimestamps bool) {
 	switch {
 	case replace:
 		w.replaces = append(w.replaces, d)
+		return
 	case d.way == anew || d.old == nil && d.parked:
 		w.last = append(w.last, d)
 	default:
@@ -151,16 +152,28 @@ func (w *writes) add(d *document, keepsEmptyTimestamps bool) {
 	}
 }
 
-// replaceable reports whether the server takes now as the replacement of old:
-// with the very same _id, and no field at the top that looks like an operator.
-func replaceable(old, now bson.Raw) bool {
+// sameID reports whether two images have the very same _id. The server lets no
+// update change 1 to 1.0.
+func sameID(old, now bson.Raw) bool {
 	a, b := old.Lookup("_id"), now.Lookup("_id")
-	if a.Type != b.Type || !bytes.Equal(a.Value, b.Value) {
-		return false
+	return a.Type == b.Type && bytes.Equal(a.Value, b.Value)
+}
+
+// plain reports whether the server stores raw as it is when it comes as a
+// replacement: no name at the top looks like an operator, and no timestamp there
+// would be filled in.
+func plain(raw bson.Raw) bool {
+	operator := false
+	eachField(raw, func(f *field) { operator = operator || f.name != "" && f.name[0] == '$' })
+	return !operator && !hasEmptyTimestamp(raw)
+}
+
+// replacement is the update that makes a document what raw says.
+func replacement(raw bson.Raw) any {
+	if plain(raw) {
+		return raw
 	}
-	plain := true
-	eachField(now, func(f *field) { plain = plain && (f.name == "" || f.name[0] != '$') })
-	return plain
+	return bson.A{bson.D{{Key: "$replaceWith", Value: bson.D{{Key: "$literal", Value: raw}}}}}
 }
 
 // hasEmptyTimestamp reports whether the server would fill in a timestamp of raw:
@@ -196,14 +209,12 @@ func (l *Lane) writeCollection(ctx context.Context, collection string, w *writes
 			return bson.D{{Key: "q", Value: byID(d.old)}, {Key: "limit", Value: int32(1)}}
 		}},
 		{w.replaces, "update", "updates", func(d *document) any {
-			return bson.D{{Key: "q", Value: byID(d.old)}, {Key: "u", Value: d.now}}
+			return bson.D{{Key: "q", Value: byID(d.old)}, {Key: "u", Value: replacement(d.now)}}
 		}},
 		{w.inserts, "insert", "documents", func(d *document) any { return d.now }},
 		{w.last, "insert", "documents", func(d *document) any { return d.now }},
 		{w.literal, "update", "updates", func(d *document) any {
-			return bson.D{{Key: "q", Value: byID(d.now)}, {Key: "u", Value: bson.A{
-				bson.D{{Key: "$replaceWith", Value: bson.D{{Key: "$literal", Value: d.now}}}},
-			}}}
+			return bson.D{{Key: "q", Value: byID(d.now)}, {Key: "u", Value: replacement(d.now)}}
 		}},
 	} {
 		for docs := c.docs; len(docs) > 0; {
@@ -241,9 +252,9 @@ func (l *Lane) writeSome(ctx context.Context, collection, command, list string, 
 	cmd := bson.D{{Key: command, Value: collection}, {Key: list, Value: entries}, {Key: "ordered", Value: true}}
 	if command != "delete" {
 		cmd = append(cmd, bson.E{Key: "bypassDocumentValidation", Value: true})
-		if l.cfg.KeepsEmptyTimestamps {
-			cmd = append(cmd, bson.E{Key: "bypassEmptyTsReplacement", Value: true})
-		}
+	}
+	if command == "insert" && l.cfg.KeepsEmptyTimestamps {
+		cmd = append(cmd, bson.E{Key: "bypassEmptyTsReplacement", Value: true})
 	}
 	n, err := l.run(ctx, l.cfg.Direction.Target.Database, cmd)
 	if dups := mongocode.Duplicates(err); len(dups) > 0 && dups[0].Index < len(docs) {

@@ -78,7 +78,7 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Worker, error) {
 	clients := shard.NewClients(cfg.Secret, shard.Options{})
 	sides := activities.NewSides(store, clients, cfg.KafkaPartitions)
 	a := &activities.Activities{
-		Store: store, Shards: clients, Log: log, Brokers: cfg.KafkaBrokers, S3: S3(cfg), Bucket: cfg.S3Bucket, Sides: sides,
+		Store: store, Shards: clients, Secret: cfg.Secret, Log: log, Brokers: cfg.KafkaBrokers, S3: S3(cfg), Bucket: cfg.S3Bucket, Sides: sides,
 		Settings: activities.Settings{
 			GateLag: cfg.GateLag, GateLatency: cfg.GateLatency, SyncLag: cfg.SyncLag, Partitions: cfg.KafkaPartitions,
 		},

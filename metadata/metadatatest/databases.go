@@ -1,6 +1,7 @@
 package metadatatest
 
 import (
+	"context"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -262,6 +263,7 @@ func durabilityIsTold(t *testing.T, f *fleet) {
 	var name string
 	require.NoError(t, f.raw.QueryRow(t.Context(), `select current_database()`).Scan(&name))
 	require.NoError(t, f.exec(t, `alter database `+name+` set synchronous_commit = 'off'`))
+	require.NoError(t, f.exec(t, `alter database `+name+` set default_transaction_isolation = 'repeatable read'`))
 	s, err := metadata.Open(t.Context(), f.dsn)
 	require.NoError(t, err)
 	defer s.Close()
@@ -270,5 +272,16 @@ func durabilityIsTold(t *testing.T, f *fleet) {
 	require.Equal(t, "on", d.SynchronousCommit)
 	if d.Fsync && d.Replicas == 0 {
 		require.Empty(t, d.Warning)
+	}
+	// One who waited for a lock must see what was committed meanwhile.
+	errs := race(6, func(i int) error {
+		_, err := s.RegisterMigration(context.WithoutCancel(t.Context()), metadata.MigrationRequest{Chunk: first, Target: "c", WorkflowID: string(rune('a' + i))})
+		return err
+	})
+	require.Equal(t, 1, countNil(errs))
+	for _, err := range errs {
+		if err != nil {
+			requireFailure(t, err, failure.Invalid, "migration.overlapping")
+		}
 	}
 }

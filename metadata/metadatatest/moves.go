@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"drover/chunk"
@@ -126,6 +127,32 @@ var moveCases = map[string]func(*testing.T, *fleet){
 		require.NoError(t, err)
 		require.Len(t, got, 1)
 		require.Greater(t, got[0].ID, m.ID, "the newest first")
+	},
+
+	"WrongRowsCannotBeWrittenByHand": func(t *testing.T, f *fleet) {
+		m := f.switching(t)
+		a, err := f.BeginAttempt(t.Context(), m.ID, "k", time.Minute)
+		require.NoError(t, err)
+		before := f.picture(t)
+		for name, sql := range map[string]string{
+			"second migration of a chunk": `with p as (insert into placements (chunk, shard, state) values ($1, 'b', 'loading') returning id)
+				insert into migrations (chunk, source, target) select $1, $2, id from p`,
+			"second attempt of a chunk": `insert into attempts (migration, chunk, source, target, key, deadline)
+				select migration, chunk, source, target, 'another', deadline from attempts where chunk = $1 and source = $2`,
+			"sides exchanged":        `update attempts set source = target, target = source where chunk = $1 and source = $2`,
+			"token without publish":  `update attempts set token = 77 where chunk = $1 and source = $2`,
+			"publish without token":  `update attempts set state = 'fencing' where chunk = $1 and source = $2; update attempts set state = 'closing'; update attempts set state = 'published'`,
+			"unknown state":          `update attempts set state = 'almost' where chunk = $1 and source = $2`,
+			"migration of no chunk":  `update migrations set chunk = 'flights/0002' where chunk = $1 and source = $2`,
+			"two exclusive leases":   `insert into leases select 'a', h, 'exclusive', true, nextval('lease_epochs'), now() from unnest(array[$1, $2::text]) h`,
+			"a shared lease waiting": `insert into leases select 'a', $1 || $2::text, 'shared', false, nextval('lease_epochs'), now()`,
+		} {
+			err := f.exec(t, sql, pgx.QueryExecModeSimpleProtocol, string(first), int64(m.Source.ID))
+			require.Error(t, err, name)
+			require.NotContains(t, err.Error(), "SQLSTATE 42", "%s: the statement itself is wrong", name)
+			require.Equal(t, before, f.picture(t), name)
+		}
+		require.Positive(t, a.ID)
 	},
 
 	"AbortLeavesTheSource":     abortedMove,

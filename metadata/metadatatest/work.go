@@ -148,15 +148,15 @@ func slicesKeepOrder(t *testing.T, f *fleet) {
 	s := plan[1]
 	requireFailure(t, f.SetSliceState(t.Context(), s, metadata.SliceStored, metadata.SliceLoaded), failure.Lost, "slice.is_planned")
 	require.Error(t, f.exec(t, `update slices set state = 'loaded'`))
-	requireFailure(t, f.StoreSlice(t.Context(), s), failure.Invalid, "slice.incomplete")
+	requireFailure(t, f.StoreSlice(t.Context(), s, nil), failure.Invalid, "slice.incomplete")
 	s.ObjectKey, s.TLo, s.THi = "k", bson.Timestamp{T: 10, I: 1}, bson.Timestamp{T: 9, I: 9}
-	requireFailure(t, f.StoreSlice(t.Context(), s), failure.Invalid, "slice.window")
+	requireFailure(t, f.StoreSlice(t.Context(), s, nil), failure.Invalid, "slice.window")
 	s.THi = bson.Timestamp{T: 1<<32 - 1, I: 1<<32 - 1}
 	s.Docs, s.Bytes, s.Hash, s.Manifest = 3, 300, []byte{1, 2}, json.RawMessage(`{"runs": 2}`)
 	errs := race(4, func(i int) error {
 		mine := s
 		mine.ObjectKey = string(rune('a' + i))
-		return f.StoreSlice(t.Context(), mine)
+		return f.StoreSlice(t.Context(), mine, nil)
 	})
 	require.Equal(t, 1, countNil(errs), "one object is the slice's")
 	won := slices.IndexFunc(errs, func(err error) bool { return err == nil })

@@ -1,0 +1,305 @@
+package activities
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+	"golang.org/x/sync/errgroup"
+
+	"drover/cdc"
+	"drover/chunk"
+	"drover/contract"
+	"drover/event"
+	"drover/internal/failure"
+	"drover/metadata"
+	"drover/shard"
+	"drover/validation"
+)
+
+// maxBusy bounds what may be left for the comparison under the fence.
+const maxBusy = 200
+
+// ValidateChunk compares both placements while the lanes go on.
+//
+// Before: in sync. After: no difference but in at most maxBusy documents that
+// changed in every round; those are compared under the fence. If interrupted:
+// run again.
+func (a *Activities) ValidateChunk(ctx context.Context, in contract.DirectionInput) (contract.ValidateResult, error) {
+	meter := a.meter(in.Ref, "validate")
+	var res validation.Result
+	err := meter.beating(ctx, func(ctx context.Context) error {
+		e, err := a.ends(ctx, in)
+		if err != nil {
+			return err
+		}
+		m, err := a.Store.Migration(ctx, in.Migration)
+		if err != nil {
+			return err
+		}
+		v, err := a.validator(ctx, in, e)
+		if err != nil {
+			return err
+		}
+		v.Progress = func(_ context.Context, p validation.Progress) {
+			meter.update(func(c *contract.Progress) {
+				c.Documents, c.Bytes = p.Documents, p.Bytes
+				c.Detail = fmt.Sprintf("%s, round %d: %d busy, %d to be checked again, %d mismatches", p.Collection, p.Round, p.Busy, p.Pending, p.Mismatches)
+			})
+		}
+		catalog, err := a.Store.Collections(ctx, m.Chunk.Database)
+		if err != nil {
+			return err
+		}
+		began, err := a.Store.Now(ctx)
+		if err != nil {
+			return err
+		}
+		if res, err = v.Run(ctx, names(catalog)); err != nil {
+			return err
+		}
+		return a.verdict(ctx, in, m, res, began, names(catalog))
+	})
+	return contract.ValidateResult{
+		Documents: res.Documents, Bytes: res.Bytes, Rounds: res.Rounds, Busy: len(res.Busy), Mismatches: res.Mismatched,
+	}, err
+}
+
+func names(catalog []chunk.Collection) []string {
+	out := make([]string, 0, len(catalog))
+	for _, c := range catalog {
+		out = append(out, c.Name)
+	}
+	return out
+}
+
+// verdict keeps what was found, and turns anything but clean into a failure.
+func (a *Activities) verdict(ctx context.Context, in contract.DirectionInput, m metadata.Migration, res validation.Result, began time.Time, collections []string) error {
+	found := make([]metadata.Mismatch, 0, len(res.Mismatches))
+	for _, x := range res.Mismatches {
+		found = append(found, metadata.Mismatch{Collection: x.Collection, ID: x.ID, Path: x.Path, Kind: string(x.Kind)})
+	}
+	if err := a.Store.RecordMismatches(ctx, in.Migration, found); err != nil {
+		return err
+	}
+	for _, c := range collections {
+		if err := a.Store.ResolveMismatches(ctx, in.Migration, c, began); err != nil {
+			return err
+		}
+	}
+	switch {
+	case res.Mismatched > 0 || len(res.Catalog) > 0:
+		return failure.New(failure.Mismatch, "validation.mismatch", "%s", res).
+			WithHint("the source serves on; table mismatches of the metadata lists the documents; resume compares again, abort gives up")
+	case res.TooBusy > 0:
+		return failure.New(failure.Transient, "validation.too_busy", "%d documents changed in every round; %d may be left for the fence", res.TooBusy, maxBusy)
+	}
+	busy, err := bson.Marshal(bson.D{{Key: "busy", Value: res.Busy}})
+	if err != nil {
+		return err
+	}
+	if err := a.Store.SetBusy(ctx, in.Migration, busy); err != nil {
+		return err
+	}
+	if in.To.ID == m.Target.ID && m.Target.State == chunk.Loading {
+		return a.Store.SetPlacementState(ctx, m.Target.ID, chunk.Loading, chunk.Mirror)
+	}
+	return nil
+}
+
+// validator is wired to both sides of a direction.
+func (a *Activities) validator(ctx context.Context, in contract.DirectionInput, e ends) (*validation.Validator, error) {
+	source, _, err := e.from.Reader(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	dest, err := e.to.Client(chunk.ReaderUser)
+	if err != nil {
+		return nil, err
+	}
+	admin, err := e.to.Client(chunk.AdminUser)
+	if err != nil {
+		return nil, err
+	}
+	return &validation.Validator{
+		Source:   &validation.Mongo{Client: source, Database: in.From.Database, Preference: readpref.SecondaryPreferred()},
+		Target:   &validation.Mongo{Client: dest, Database: in.To.Database},
+		Markers:  markersPort{a, e, in},
+		Log:      logPort{a, in},
+		Parked:   parkedPort{admin, in.Migration},
+		Catalog:  catalogPort{e, in},
+		Database: in.From.Database,
+		Settings: validation.Settings{Few: maxBusy},
+	}, nil
+}
+
+// CompareBusy implements [switchover.Comparer].
+func (a *Activities) CompareBusy(ctx context.Context, id chunk.MigrationID, source, target chunk.Placement) (int, error) {
+	m, err := a.Store.Migration(ctx, id)
+	if err != nil || len(m.Busy) == 0 {
+		return 0, err
+	}
+	var kept struct {
+		Busy []validation.Document `bson:"busy"`
+	}
+	if err := bson.Unmarshal(m.Busy, &kept); err != nil {
+		return 0, fmt.Errorf("read busy documents of migration %d: %w", id, err)
+	}
+	in := contract.DirectionInput{Ref: contract.Ref{Migration: id, Chunk: m.Chunk.ID}, From: source, To: target}
+	e, err := a.ends(ctx, in)
+	if err != nil {
+		return 0, err
+	}
+	v, err := a.validator(ctx, in, e)
+	if err != nil {
+		return 0, err
+	}
+	byCollection := map[string][]bson.RawValue{}
+	for _, d := range kept.Busy {
+		byCollection[d.Collection] = append(byCollection[d.Collection], d.ID.Lookup("_id"))
+	}
+	for c, ids := range byCollection {
+		wrong, err := v.CompareIDs(ctx, c, ids)
+		if err != nil {
+			return 0, err
+		}
+		if len(wrong) > 0 {
+			return 0, failure.New(failure.Mismatch, "validation.mismatch", "%d of the documents of %s that were busy differ, the first at %q", len(wrong), c, wrong[0].Path).
+				WithHint("the attempt goes back; the next validation reports the documents")
+		}
+	}
+	return len(kept.Busy), nil
+}
+
+// markersPort writes the markers between which both sides are read.
+type markersPort struct {
+	a  *Activities
+	e  ends
+	in contract.DirectionInput
+}
+
+var _ validation.Markers = markersPort{}
+
+// Write implements [validation.Markers].
+func (p markersPort) Write(ctx context.Context) (validation.Mark, error) {
+	now := time.Now()
+	m := chunk.Marker{Kind: chunk.ValidateMarker, Migration: p.in.Migration, Attempt: p.in.Direction, Placement: p.in.From.ID, Round: now.UnixNano(), At: now}
+	at, err := p.e.from.WriteMarker(ctx, m)
+	return validation.Mark{Marker: m, At: at}, err
+}
+
+// Passed implements [validation.Markers].
+func (p markersPort) Passed(ctx context.Context, m validation.Mark) error {
+	return p.a.passed(ctx, p.e, p.in, m.Marker.Key())
+}
+
+// logPort reads the captured log for the validator.
+type logPort struct {
+	a  *Activities
+	in contract.DirectionInput
+}
+
+var _ validation.Log = logPort{}
+
+// Touched implements [validation.Log].
+func (p logPort) Touched(ctx context.Context, from, to validation.Mark, set *validation.Touched) error {
+	seams, err := p.a.Log.FindMarker(ctx, p.in.From.Shard, from.Marker.Key(), nil)
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	events := make(chan *event.Event, 256)
+	for i, s := range seams {
+		g.Go(func() error {
+			return p.a.Log.Read(ctx, p.in.From.Shard, int32(i), s.Offset, func(_ int64, e *event.Event) error { //nolint:gosec // a number of partitions
+				if e == nil {
+					return nil
+				}
+				if e.Marker != nil && e.Marker.Key() == to.Marker.Key() {
+					return cdc.ErrStop
+				}
+				select {
+				case events <- e:
+					return nil
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				}
+			})
+		})
+	}
+	done := make(chan error, 1)
+	go func() { done <- g.Wait(); close(events) }()
+	var addErr error
+	for e := range events {
+		if addErr == nil {
+			addErr = set.Add(e)
+		}
+	}
+	if err := <-done; err != nil {
+		return err
+	}
+	return addErr
+}
+
+// parkedPort reads the documents that wait for a unique key on the target.
+type parkedPort struct {
+	admin *mongo.Client
+	id    chunk.MigrationID
+}
+
+var _ validation.Parked = parkedPort{}
+
+// Parked implements [validation.Parked].
+func (p parkedPort) Parked(ctx context.Context) ([]validation.ParkedDocument, error) {
+	cur, err := p.admin.Database(chunk.SystemDatabase).
+		Collection(chunk.ParkedCollection, options.Collection().SetReadConcern(readconcern.Majority())).
+		Find(ctx, bson.D{{Key: "migration", Value: p.id}})
+	if err != nil {
+		return nil, fmt.Errorf("read parked documents of migration %d: %w", p.id, err)
+	}
+	var rows []struct {
+		ID struct {
+			Collection string `bson:"c"`
+		} `bson:"_id"`
+		Doc bson.Binary `bson:"doc"`
+	}
+	if err := cur.All(ctx, &rows); err != nil {
+		return nil, fmt.Errorf("read parked documents of migration %d: %w", p.id, err)
+	}
+	out := make([]validation.ParkedDocument, 0, len(rows))
+	for _, r := range rows {
+		out = append(out, validation.ParkedDocument{Collection: r.ID.Collection, Image: r.Doc.Data})
+	}
+	return out, nil
+}
+
+// catalogPort compares both sides' collections and indexes.
+type catalogPort struct {
+	e  ends
+	in contract.DirectionInput
+}
+
+var _ validation.Catalog = catalogPort{}
+
+// CompareCatalog implements [validation.Catalog].
+func (p catalogPort) CompareCatalog(ctx context.Context) ([]validation.CatalogDifference, error) {
+	source, err := p.e.from.Inventory(ctx, p.in.From.Database)
+	if err != nil {
+		return nil, err
+	}
+	target, err := p.e.to.Inventory(ctx, p.in.To.Database)
+	if err != nil {
+		return nil, err
+	}
+	diffs := shard.CompareCatalog(source, target)
+	out := make([]validation.CatalogDifference, 0, len(diffs))
+	for _, d := range diffs {
+		out = append(out, validation.CatalogDifference{Collection: d.Collection, What: d.String()})
+	}
+	return out, nil
+}
