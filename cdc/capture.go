@@ -255,13 +255,15 @@ func (r *run) beat(ctx context.Context, cancel context.CancelCauseFunc) {
 	p := r.base()
 	round := p.Round
 	for sleep(ctx, r.set.HeartbeatEvery) {
-		bctx, done := context.WithTimeout(ctx, 5*time.Second)
-		next, err := r.heart.beat(bctx, p.Log, round)
+		bctx, done := context.WithTimeout(ctx, 10*time.Second)
+		newest, err := r.heart.beat(bctx, p.Log, round)
 		done()
 		switch {
 		case err == nil:
-			round = next
+			round = newest
 		case ctx.Err() != nil:
+		case failure.HasCode(err, "capture.history_lost"):
+			cancel(r.lose(ctx, err))
 		case final(err):
 			cancel(err)
 		default:

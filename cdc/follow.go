@@ -109,8 +109,8 @@ func (f *follower) follow(ctx context.Context) error {
 func (f *follower) open(ctx context.Context) (*mongo.ChangeStream, error) {
 	p := &f.position
 	if err := f.heart.check(ctx, p); err != nil {
-		if failure.Is(err, failure.Invalid) {
-			return nil, f.lose(ctx, err)
+		if failure.HasCode(err, "capture.history_lost") {
+			err = f.lose(ctx, err)
 		}
 		return nil, err
 	}
@@ -135,7 +135,7 @@ func (f *follower) broken(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case mongocode.IsHistoryLost(err), mongocode.Has(err, invalidResumeToken):
+	case mongocode.IsHistoryLost(err), mongocode.Has(err, invalidTokens...):
 		return f.lose(ctx, historyLost(f.Shard, err))
 	case mongocode.Has(err, mongocode.BSONObjectTooLarge):
 		return failure.New(failure.Invalid, "capture.event_too_large",
@@ -145,8 +145,9 @@ func (f *follower) broken(ctx context.Context, err error) error {
 	return fmt.Errorf("change stream of %s: %w", f.Shard, err)
 }
 
-// invalidResumeToken is the code for a token that the server can't read.
-const invalidResumeToken = 260
+// invalidTokens are the codes for a resume token that the server can't read:
+// InvalidResumeToken, and the nameless ones for its parts.
+var invalidTokens = []int{260, 40647, 40648, 40649, 50811}
 
 // one numbers a change and sends its records.
 func (f *follower) one(ctx context.Context, raw, token bson.Raw) error {

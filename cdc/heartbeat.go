@@ -64,7 +64,7 @@ func (h *heart) begin(ctx context.Context, log string) (round int64, at bson.Tim
 	}
 	defer session.EndSession(ctx)
 	ctx = mongo.NewSessionContext(ctx, session)
-	before, _, err := h.read(ctx)
+	before, there, err := h.read(ctx)
 	if err != nil {
 		return 0, at, err
 	}
@@ -78,45 +78,57 @@ func (h *heart) begin(ctx context.Context, log string) (round int64, at bson.Tim
 			"%s does not tell its operation time", h.shard).WithHint("a shard must be a replica set")
 	}
 	round = before.Round + 1
-	return round, at, h.write(ctx, log, before.Log, round)
+	if !there {
+		if _, err := h.markers.InsertOne(ctx, next(log, round)); err != nil {
+			return 0, at, fmt.Errorf("write first heartbeat of %s: %w", h.shard, err)
+		}
+		return round, at, nil
+	}
+	replaced, err := h.replace(ctx, before.Log, before.Round, next(log, round))
+	if err == nil && !replaced {
+		err = fmt.Errorf("heartbeat of %s is written by somebody else too", h.shard)
+	}
+	return round, at, err
 }
 
-// write replaces the heartbeat of log before with round, which must be above
-// the one that is there.
-func (h *heart) write(ctx context.Context, log, before string, round int64) error {
-	doc := heartbeatDocument{
+// next is the heartbeat document for round.
+func next(log string, round int64) heartbeatDocument {
+	return heartbeatDocument{
 		ID:     heartbeatID,
 		Log:    log,
 		Marker: chunk.Marker{Kind: chunk.HeartbeatMarker, Round: round, At: time.Now()},
 	}
-	filter := bson.D{
-		{Key: "_id", Value: heartbeatID}, {Key: "log", Value: before},
-		{Key: "round", Value: bson.D{{Key: "$lt", Value: round}}},
-	}
-	_, err := h.markers.ReplaceOne(ctx, filter, doc, options.Replace().SetUpsert(true))
-	if err != nil {
-		return fmt.Errorf("write heartbeat %d of %s: %w", round, h.shard, err)
-	}
-	return nil
 }
 
-// beat writes the next heartbeat of log, above round.
+// replace puts doc in the place of the heartbeat with this log and round, and of
+// no other: one that was put back to an earlier round must stay to be seen.
+func (h *heart) replace(ctx context.Context, log string, round int64, doc heartbeatDocument) (bool, error) {
+	filter := bson.D{{Key: "_id", Value: heartbeatID}, {Key: "log", Value: log}, {Key: "round", Value: round}}
+	result, err := h.markers.ReplaceOne(ctx, filter, doc)
+	if err != nil {
+		return false, fmt.Errorf("write heartbeat %d of %s: %w", doc.Round, h.shard, err)
+	}
+	return result.MatchedCount == 1, nil
+}
+
+// beat writes the heartbeat after round, the newest that is known, and gives its round.
 func (h *heart) beat(ctx context.Context, log string, round int64) (int64, error) {
-	round++
-	err := h.write(ctx, log, log, round)
-	if !mongo.IsDuplicateKeyError(err) {
+	replaced, err := h.replace(ctx, log, round, next(log, round+1))
+	if err != nil || replaced {
+		return round + 1, err
+	}
+	// an answer was lost, somebody else beats too, or the shard lost its history
+	if err := h.check(ctx, &Position{Shard: h.shard, Log: log, Round: round}); err != nil {
 		return round, err
 	}
-	// the document is there but does not match: a higher round, or another log
 	doc, _, err := h.read(ctx)
 	if err != nil {
 		return round, err
 	}
-	if doc.Log != log {
-		return round, wrongSource(h.shard, log, doc.Log)
+	if replaced, err = h.replace(ctx, log, doc.Round, next(log, doc.Round+1)); err != nil || !replaced {
+		return doc.Round, err
 	}
-	round = doc.Round + 1
-	return round, h.write(ctx, log, log, round)
+	return doc.Round + 1, nil
 }
 
 // Waiting for a new primary to show what the old one had shown already.

@@ -4,12 +4,15 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -141,7 +144,7 @@ func setup(t testing.TB, kafka []string) *bundle {
 func (b *bundle) capture(stops *stoppoint.Points) *cdc.Capture {
 	return &cdc.Capture{
 		Shard: b.name, Client: b.client, Brokers: b.brokers, Positions: b.positions, Stragglers: b.stragglers,
-		Logger: slog.New(slog.NewTextHandler(testWriter{}, &slog.HandlerOptions{Level: slog.LevelError})),
+		Logger: slog.New(slog.NewTextHandler(testWriter{}, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Stops:  stops,
 		Settings: cdc.CaptureSettings{
 			HeartbeatEvery: 50 * time.Millisecond, SaveEvery: 20 * time.Millisecond, Await: 50 * time.Millisecond,
@@ -149,10 +152,15 @@ func (b *bundle) capture(stops *stoppoint.Points) *cdc.Capture {
 	}
 }
 
-// testWriter discards; the level is there for debugging.
+// testWriter shows what is logged when DROVER_TEST_LOG is set.
 type testWriter struct{}
 
-func (testWriter) Write(p []byte) (int, error) { return len(p), nil }
+func (testWriter) Write(p []byte) (int, error) {
+	if os.Getenv("DROVER_TEST_LOG") != "" {
+		return os.Stderr.Write(p)
+	}
+	return len(p), nil
+}
 
 // running is a capture that runs.
 type running struct {
@@ -181,9 +189,19 @@ func (r *running) stop() error {
 	return r.err
 }
 
+// begun waits until the shard's log has a beginning.
+func (b *bundle) begun(t testing.TB) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		p, ok := b.positions.of(t, b.name)
+		return ok && !p.Start.IsZero()
+	}, time.Minute, time.Millisecond)
+}
+
 // marker inserts a marker and gives its key.
 func (b *bundle) marker(t testing.TB, m chunk.Marker) string {
 	t.Helper()
+	b.begun(t)
 	body, err := bson.Marshal(m)
 	require.NoError(t, err)
 	doc := append(bson.D{{Key: "_id", Value: m.Key()}}, decode(t, body)...)
@@ -265,4 +283,16 @@ func changes(all [][]*event.Event) map[string][]*event.Event {
 		}
 	}
 	return out
+}
+
+// cut deletes what stands before the seams.
+func cut(t testing.TB, client *kgo.Client, shard string, before []int64) {
+	t.Helper()
+	var offsets kadm.Offsets
+	for p, offset := range before {
+		offsets.AddOffset(chunk.Topic(shard), int32(p), offset, -1)
+	}
+	deleted, err := kadm.NewClient(client).DeleteRecords(t.Context(), offsets)
+	require.NoError(t, err)
+	require.NoError(t, deleted.Error())
 }
