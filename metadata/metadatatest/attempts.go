@@ -62,8 +62,8 @@ var attemptCases = map[string]func(*testing.T, *fleet){
 	"ManyBeginnersGetOneAttempt": func(t *testing.T, f *fleet) {
 		m := f.switching(t)
 		ids := make([]chunk.AttemptID, 6)
-		errs := race(6, func(i int) error {
-			a, err := f.BeginAttempt(context.WithoutCancel(t.Context()), m.ID, "same", time.Minute)
+		errs := f.raceBehind(t, `select from migrations for update`, 6, func(ctx context.Context, i int) error {
+			a, err := f.BeginAttempt(ctx, m.ID, "same", time.Minute)
 			ids[i] = a.ID
 			return err
 		})
@@ -87,8 +87,8 @@ var attemptCases = map[string]func(*testing.T, *fleet){
 	"AdvanceIsCompareAndSet": func(t *testing.T, f *fleet) {
 		a, err := f.BeginAttempt(t.Context(), f.switching(t).ID, "k", time.Minute)
 		require.NoError(t, err)
-		errs := race(6, func(int) error {
-			_, err := f.AdvanceAttempt(context.WithoutCancel(t.Context()), a.ID, chunk.Preparing, chunk.Fencing, metadata.AdvanceOptions{Deadline: time.Minute})
+		errs := f.raceBehind(t, `select from attempts for update`, 6, func(ctx context.Context, _ int) error {
+			_, err := f.AdvanceAttempt(ctx, a.ID, chunk.Preparing, chunk.Fencing, metadata.AdvanceOptions{Deadline: time.Minute})
 			return err
 		})
 		require.Equal(t, 1, countNil(errs), "two coordinators at once: one wins")

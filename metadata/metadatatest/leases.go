@@ -113,11 +113,10 @@ var leaseCases = map[string]func(*testing.T, *fleet){
 
 	"ExclusiveOrAttemptNeverBoth": func(t *testing.T, f *fleet) {
 		m := f.switching(t)
-		ctx := context.WithoutCancel(t.Context())
-		for i := range 20 {
+		for i := range 10 {
 			var a metadata.Attempt
 			var x metadata.Lease
-			errs := race(2, func(who int) (err error) {
+			errs := f.raceBehind(t, `select from shards for update`, 2, func(ctx context.Context, who int) (err error) {
 				if who == i%2 {
 					a, err = f.BeginAttempt(ctx, m.ID, string(rune('A'+i)), time.Minute)
 				} else {

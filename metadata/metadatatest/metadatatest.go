@@ -18,7 +18,7 @@ import (
 )
 
 // patience bounds every wait for an event; no test depends on how long one takes.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // Open gives an empty store on the stack's Postgres, closed after the test.
 func Open(t testing.TB) *metadata.Store {

@@ -1,6 +1,7 @@
 package metadatatest
 
 import (
+	"context"
 	"encoding/json"
 	"sync"
 	"testing"
@@ -54,11 +55,12 @@ var moveCases = map[string]func(*testing.T, *fleet){
 	},
 
 	"OneOfManyRegistersWins": func(t *testing.T, f *fleet) {
-		errs := race(8, func(i int) error {
-			_, err := f.RegisterMigration(t.Context(), metadata.MigrationRequest{Chunk: first, Target: "c", WorkflowID: string(rune('a' + i))})
+		const lock = `select from chunks where id = 'flights/0001' for update`
+		errs := f.raceBehind(t, lock, 6, func(ctx context.Context, i int) error {
+			_, err := f.RegisterMigration(ctx, metadata.MigrationRequest{Chunk: first, Target: "c", WorkflowID: string(rune('a' + i/3))})
 			return err
 		})
-		require.Equal(t, 1, countNil(errs))
+		require.Equal(t, 3, countNil(errs), "one workflow of two, however often each asks: %v", errs)
 		for _, err := range errs {
 			if err != nil {
 				requireFailure(t, err, failure.Invalid, "migration.overlapping")
@@ -71,7 +73,9 @@ var moveCases = map[string]func(*testing.T, *fleet){
 
 	"PhaseIsCompareAndSet": func(t *testing.T, f *fleet) {
 		m := f.register(t)
-		errs := race(6, func(int) error { return f.SetPhase(t.Context(), m.ID, chunk.Registered, chunk.Importing) })
+		errs := f.raceBehind(t, `select from migrations for update`, 6, func(ctx context.Context, _ int) error {
+			return f.SetPhase(ctx, m.ID, chunk.Registered, chunk.Importing)
+		})
 		require.Equal(t, 1, countNil(errs), "two coordinators at once: one wins")
 		for _, err := range errs {
 			if err != nil {
@@ -244,18 +248,38 @@ func noEarlyDrop(t *testing.T, f *fleet) {
 
 // race runs fn n times at once and gives the results.
 func race(n int, fn func(i int) error) []error {
+	wait := start(n, fn)
+	return wait()
+}
+
+// start runs fn n times and gives a function that waits for the results.
+func start(n int, fn func(i int) error) (wait func() []error) {
 	errs := make([]error, n)
-	start := make(chan struct{})
 	var wg sync.WaitGroup
 	for i := range n {
-		wg.Go(func() {
-			<-start
-			errs[i] = fn(i)
-		})
+		wg.Go(func() { errs[i] = fn(i) })
 	}
-	close(start)
-	wg.Wait()
-	return errs
+	return func() []error { wg.Wait(); return errs }
+}
+
+// raceBehind is a race whose runners all stand at a lock before one may go on: so
+// that they do meet, however fast the machine is. The statement takes the lock.
+func (f *fleet) raceBehind(t *testing.T, lock string, n int, fn func(ctx context.Context, i int) error) []error {
+	t.Helper()
+	tx, err := f.raw.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = tx.Exec(t.Context(), lock)
+	require.NoError(t, err)
+	ctx := context.WithoutCancel(t.Context())
+	wait := start(n, func(i int) error { return fn(ctx, i) })
+	require.Eventually(t, func() bool {
+		var standing int
+		const q = `select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`
+		return f.raw.QueryRow(t.Context(), q).Scan(&standing) == nil && standing == n
+	}, patience, time.Millisecond)
+	require.NoError(t, tx.Commit(t.Context()))
+	return wait()
 }
 
 // countNil counts successes.
