@@ -58,6 +58,17 @@ func TestBootstrapIsIdempotentAndLeavesLeastPrivilege(t *testing.T) {
 	names, err := b.client(t, chunk.AdminUser).Database(chunk.SystemDatabase).ListCollectionNames(ctx, bson.D{})
 	require.NoError(t, err)
 	require.ElementsMatch(t, []string{"markers", "fences", "checkpoints", "parked"}, names, "trials clean up after themselves")
+
+	err = shard.Unregister(ctx, b.server.AdminURI(), "s1")
+	require.True(t, failure.HasCode(err, "shard.not_empty"), "%v", err)
+	f := b.fencer(t)
+	b.fence(t, f, p, shard.Writes, 1)
+	b.fence(t, f, p, shard.Reads, 1)
+	require.NoError(t, b.set.DropDatabase(ctx, p))
+	require.NoError(t, shard.Unregister(ctx, b.server.AdminURI(), "s1"))
+	require.NoError(t, shard.Unregister(ctx, b.server.AdminURI(), "s1"))
+	_, err = shard.Connect(ctx, b.shard, chunk.DataUser, secret, shard.Options{})
+	require.True(t, failure.HasCode(err, "shard.bad_credentials"), "%v", err)
 }
 
 func TestBootstrapRefusesWhatItCannotWorkOn(t *testing.T) {
