@@ -92,7 +92,11 @@ func everything(v Vertex, l Layout) []Operation {
 			}
 		}
 	}
-	return slices.DeleteFunc(ops, func(o Operation) bool { return o.Preconditions(v) != nil })
+	late := slices.ContainsFunc(l.Slots, func(s Slot) bool { return s.Delay > 0 && s.Votes == 1 })
+	return slices.DeleteFunc(ops, func(o Operation) bool {
+		give, ok := o.(GiveVote)
+		return o.Preconditions(v) != nil || ok && !late && v.Members[v.index(give.Host)].Delay > 0
+	})
 }
 
 // bruteFewest is the number of operations to full health by plain breadth first

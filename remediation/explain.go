@@ -2,6 +2,7 @@ package remediation
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -149,30 +150,84 @@ func (p *Planner) whyNotFewer(plan *Plan, differences int) string {
 func (p *Planner) whyNotFull(plan *Plan, v Vertex) string {
 	var why []string
 	end := plan.End(v)
-	if !end.HasMajority() {
-		all, healthy := end.votes()
+	all, healthy := end.votes()
+	switch {
+	case !end.HasMajority():
 		why = append(why, fmt.Sprintf("healthy members have %d of %d votes: no change can be confirmed, a person must decide", healthy, all))
-	} else if end.primary() < 0 || !end.Writable() {
-		why = append(why, "there is no healthy primary, and nobody to take over")
+	case end.primary() < 0:
+		why = append(why, "there is no primary, and nobody can be elected: a person must decide")
+	case !end.Writable():
+		why = append(why, "the primary is stalled, and nobody can take over: a person must decide")
+	default:
+		why = append(why, p.unmet(end)...)
 	}
-	machines := p.goals.machines(v)
-	classes, _ := p.goals.classes()
-	for i, c := range classes {
-		only := make([]int, len(classes))
-		for only[i] < c.count {
-			only[i]++
-			if _, ok := place(machines, classes, only); !ok {
-				why = append(why, fmt.Sprintf("no machine in %s (%s) for %d of the wanted members", c.slot.Zone, orAny(c.slot.Instance), c.count-only[i]+1))
-				break
-			}
-		}
+	if n := len(end.Members) - len(p.goals.layout.Slots); n > 0 {
+		why = append(why, fmt.Sprintf("%d members more than wanted", n))
 	}
-	if len(why) == 0 {
-		why = append(why, "no sequence of allowed operations leads there")
-	}
-	verdict := "the best within reach"
+	verdict := "no operations lead to better health"
 	if !plan.Proven {
-		verdict = "the best that was found before the search was cut off"
+		verdict = "better may be possible, the search was cut off"
 	}
 	return fmt.Sprintf("not full health: %s; %s (%d configurations examined)", strings.Join(why, "; "), verdict, plan.Examined)
+}
+
+// unmet names the wanted members that are not there, with the reason where it
+// is the lack of a machine.
+func (p *Planner) unmet(end Vertex) []string {
+	var why []string
+	machines := p.goals.machines(end)
+	slots := p.goals.layout.Slots
+	owner := make([]int, len(slots))
+	for i := range end.Members {
+		p.goals.assign(end, i, owner, &[maxMembers]bool{})
+	}
+	for i := range slots {
+		if owner[i] != 0 {
+			continue
+		}
+		s := &slots[i]
+		reason := "its members or machines are needed elsewhere"
+		if !slices.ContainsFunc(machines, func(m machine) bool { return s.fits(m.zone, m.instance) }) {
+			reason = "no machine there"
+		} else if n := p.wanted(s); n > p.had(s, machines) {
+			reason = fmt.Sprintf("%d machines there, %d wanted", p.had(s, machines), n)
+		}
+		why = append(why, fmt.Sprintf("%s in %s (%s): %s", s.kind(), s.Zone, orAny(s.Instance), reason))
+	}
+	return why
+}
+
+// wanted counts the slots at the place of s.
+func (p *Planner) wanted(s *Slot) int {
+	n := 0
+	for i := range p.goals.layout.Slots {
+		o := &p.goals.layout.Slots[i]
+		n += number(o.Zone == s.Zone && o.Instance == s.Instance)
+	}
+	return n
+}
+
+// had counts the machines that fit s.
+func (p *Planner) had(s *Slot, machines []machine) int {
+	n := 0
+	for _, m := range machines {
+		n += number(s.fits(m.zone, m.instance))
+	}
+	return n
+}
+
+// kind names what a slot is.
+func (s *Slot) kind() string {
+	switch {
+	case s.Arbiter:
+		return "arbiter"
+	case s.Delay > 0:
+		return "delayed member"
+	case s.Hidden:
+		return "hidden member"
+	case s.Votes == 0:
+		return "member without a vote"
+	default:
+		return fmt.Sprintf("member of priority %g", s.Priority)
+	}
 }

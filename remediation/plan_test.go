@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -252,13 +254,25 @@ func BenchmarkFleet(b *testing.B) {
 				planners[l.Name] = planner(b, l)
 			}
 			ls, vs := fleet(2000, c[0], c[1])
+			before, runs := cpu(b), 0
 			for b.Loop() {
+				runs++
 				for i, v := range vs {
 					if _, err := planners[ls[i].Name].Plan(v); err != nil {
 						b.Fatal(err)
 					}
 				}
 			}
+			b.ReportMetric((cpu(b)-before).Seconds()/float64(runs), "cpu-s/op") // what one core needs, however busy the machine is
 		})
 	}
+}
+
+// cpu is what the process has used of all cores so far.
+func cpu(b *testing.B) time.Duration {
+	b.Helper()
+
+	var u syscall.Rusage
+	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

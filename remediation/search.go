@@ -17,10 +17,11 @@ type node struct {
 }
 
 // ticket is a node's place in the queue.
-type ticket struct{ node, total, spent, order int }
+type ticket struct{ node, total, spent, safety, order int }
 
 // queue gives the cheapest total first, and among equals the node nearest to
-// the goal, then the one found first.
+// the goal, then the safest, so that of equally good plans the one is found
+// that gives before it takes, then the one found first.
 type queue []ticket
 
 func (q queue) Len() int      { return len(q) }
@@ -32,6 +33,8 @@ func (q queue) Less(i, j int) bool {
 		return a.total < b.total
 	case a.spent != b.spent:
 		return a.spent > b.spent
+	case a.safety != b.safety:
+		return a.safety > b.safety
 	default:
 		return a.order < b.order
 	}
@@ -107,7 +110,18 @@ func (s *search) offer(v Vertex, o Operation, parent, spent int) {
 	// The names of hosts are those of the cheapest way, from its start on.
 	n.vertex, n.op, n.parent, n.spent, n.done = v, o, parent, spent, false
 	s.order++
-	heap.Push(&s.queue, ticket{node: i, total: spent + n.ahead, spent: spent, order: s.order})
+	heap.Push(&s.queue, ticket{node: i, total: spent + n.ahead, spent: spent, safety: safety(v), order: s.order})
+}
+
+// safety orders vertices that are equally far on: by the votes that may still
+// fail, then by the copies there are.
+func safety(v Vertex) int {
+	all, healthy := v.votes()
+	copies := 0
+	for i := range v.Members {
+		copies += number(v.Members[i].holdsData())
+	}
+	return (healthy-majority(all))*maxMembers + copies
 }
 
 // way lists the operations that lead to a node.
@@ -133,6 +147,7 @@ type menu struct {
 	priorities   []float64
 	oplogs       []int
 	visibilities []visibility
+	lateVoters   bool // some slot is delayed and votes
 }
 
 // newMenu collects a layout's values.
@@ -142,6 +157,7 @@ func newMenu(l Layout) *menu {
 		if s.Arbiter {
 			continue
 		}
+		m.lateVoters = m.lateVoters || s.Delay > 0 && s.Votes == 1
 		m.priorities = appendNew(m.priorities, s.Priority)
 		m.oplogs = appendNew(m.oplogs, s.OplogMB)
 		m.visibilities = appendNew(m.visibilities, visibility{s.Hidden, s.Delay})
@@ -196,10 +212,11 @@ func (m *menu) configure(v Vertex, i, primary int, offer func(Operation)) {
 	if x.Arbiter {
 		return
 	}
-	if x.Votes == 0 {
-		offer(GiveVote{x.Host})
-	} else {
+	switch {
+	case x.Votes == 1:
 		offer(TakeVote{x.Host})
+	case x.Delay == 0 || m.lateVoters: // else each majority would wait for the delay
+		offer(GiveVote{x.Host})
 	}
 	for _, p := range m.priorities {
 		if p != x.Priority {
