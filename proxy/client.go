@@ -34,6 +34,15 @@ type client struct {
 
 	busy    atomic.Bool // a request is being worked on
 	retired atomic.Bool
+	watched watch
+}
+
+// watch is the look at a client while parts of its request wait.
+type watch struct {
+	mu   sync.Mutex
+	by   int // parts that wait
+	left chan struct{}
+	done chan struct{} // closed when nobody reads the connection any more
 }
 
 // newClient takes over an accepted connection.
@@ -196,22 +205,36 @@ func (c *client) handshakeQuery(ctx context.Context, m wire.Message) error {
 // watch looks, while the request waits, whether the client is still there. The
 // channel is closed when it has left; the function ends the look.
 func (c *client) watch() (<-chan struct{}, func()) {
-	left := make(chan struct{})
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		// Bytes mean another request behind this one: the client is there, and
-		// nothing can be said any more.
-		err := c.reader.Await()
-		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-			close(left)
-		}
-	})
-	return left, func() {
-		_ = c.nc.SetReadDeadline(time.Unix(1, 0))
-		wg.Wait()
-		if !c.retired.Load() {
-			_ = c.nc.SetReadDeadline(time.Time{})
-		}
+	w := &c.watched
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.by++; w.by == 1 {
+		left, done := make(chan struct{}), make(chan struct{})
+		w.left, w.done = left, done
+		go func() {
+			defer close(done)
+			// Bytes mean another request behind this one: the client is there,
+			// and nothing can be said any more.
+			if err := c.reader.Await(); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+				close(left)
+			}
+		}()
+	}
+	return w.left, c.unwatch
+}
+
+// unwatch ends one part's look; with the last one the connection is free again.
+func (c *client) unwatch() {
+	w := &c.watched
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.by--; w.by > 0 {
+		return
+	}
+	_ = c.nc.SetReadDeadline(time.Unix(1, 0))
+	<-w.done
+	if !c.retired.Load() {
+		_ = c.nc.SetReadDeadline(time.Time{})
 	}
 }
 

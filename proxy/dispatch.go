@@ -46,9 +46,17 @@ func errTransactionOver(why string) *refusal {
 // be an error of the shard's; one that the client must not see never is.
 func (p *Proxy) dispatch(ctx context.Context, q *request, l *leg) (answer, error) {
 	var h hold
-	defer h.end()
 	d := delivery{p: p, q: q, l: l}
+	defer func() {
+		h.end()
+		d.abandon()
+	}()
 	for {
+		if d.retryable() {
+			if err := p.strange(ctx, q, l.entry); err != nil {
+				return answer{}, err
+			}
+		}
 		r := l.pinned
 		if r == nil {
 			r = l.entry.route.Load()
@@ -63,7 +71,9 @@ func (p *Proxy) dispatch(ctx context.Context, q *request, l *leg) (answer, error
 			}
 			continue
 		}
+		d.under = r
 		a, err := d.send(ctx, r)
+		d.under = nil
 		again, err := d.judge(ctx, r, &a, err, &h)
 		switch {
 		case err != nil:
@@ -86,6 +96,28 @@ type delivery struct {
 	q       *request
 	l       *leg
 	resends int
+	under   *route         // counted in there
+	conn    *upstream.Conn // in use for it
+}
+
+// abandon cleans up after a panic: the count and the connection.
+func (d *delivery) abandon() {
+	if d.under == nil {
+		return
+	}
+	if d.conn != nil {
+		d.conn.Break()
+	}
+	d.leave(d.under, true)
+}
+
+// leave counts the leg out.
+func (d *delivery) leave(r *route, lost bool) {
+	if d.q.txn != nil {
+		d.q.txn.leave(r, lost)
+	} else {
+		r.gate.leave(d.l.access, lost)
+	}
 }
 
 // retryable reports whether a driver may send the request again with the same
@@ -140,6 +172,7 @@ func (d *delivery) send(ctx context.Context, r *route) (answer, error) {
 			return answer{}, err //nolint:wrapcheck // says what it is, and its type counts
 		}
 	}
+	d.conn = conn
 	a := answer{route: r, conn: conn}
 	env := envelope{route: r}
 	var deadline time.Time
@@ -149,7 +182,7 @@ func (d *delivery) send(ctx context.Context, r *route) (answer, error) {
 	if d.q.txn != nil {
 		env.start = d.q.txn.fresh()
 	}
-	if !d.q.deadline.IsZero() {
+	if !d.q.deadline.IsZero() && d.q.cmd.MaxTimeMS > 0 {
 		env.maxTime = time.Until(d.q.deadline)
 		// The shard ends the command itself; this is for a shard that hangs.
 		deadline = d.q.deadline.Add(time.Second)
@@ -184,11 +217,7 @@ func statusOf(raw bson.Raw) (s status) {
 // or an error.
 func (d *delivery) judge(ctx context.Context, r *route, a *answer, err error, h *hold) (again bool, _ error) {
 	lost := err != nil && upstream.Ran(err)
-	if d.q.txn != nil {
-		d.q.txn.leave(r, lost)
-	} else {
-		r.gate.leave(d.l.access, lost)
-	}
+	d.leave(r, lost)
 	if err != nil {
 		return d.judgeBroken(r, err)
 	}
@@ -217,6 +246,7 @@ func (d *delivery) judgeRefused(ctx context.Context, r *route, h *hold) (bool, e
 		d.p.endTransaction(ctx, d.q.txn)
 		return false, errTransactionOver("its chunk is being switched")
 	}
+	d.p.metrics.refused("shard")
 	d.p.metrics.resent.Inc()
 	h.refused = r
 	h.polls, _, _ = d.l.entry.room.look()

@@ -46,6 +46,8 @@ func (p *Proxy) hear(ctx context.Context, a Announcement) {
 		p.announce(*a.Notice)
 	case a.Route != nil:
 		p.workers.Go(func() { p.follow(ctx, *a.Route) })
+	case a.Lost:
+		p.hearing.Store(false)
 	case a.Resync:
 		p.hearing.Store(true)
 		p.workers.Go(func() { p.resync(ctx) })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -205,7 +206,8 @@ func (p *Proxy) scatter(ctx context.Context, q *request, c *cursor, entries []*e
 // maxParallel bounds what one request does at once.
 const maxParallel = 16
 
-// parallel calls fn for 0 to n-1, some at once.
+// parallel calls fn for 0 to n-1, some at once. A panic of one goes on in the
+// caller, whose connection it may cost.
 func (p *Proxy) parallel(n int, fn func(i int)) {
 	if n == 1 {
 		fn(0)
@@ -213,14 +215,23 @@ func (p *Proxy) parallel(n int, fn func(i int)) {
 	}
 	slots := make(chan struct{}, maxParallel)
 	var wg sync.WaitGroup
+	var failed atomic.Pointer[any]
 	for i := range n {
 		slots <- struct{}{}
 		wg.Go(func() {
-			defer func() { <-slots }()
+			defer func() {
+				if r := recover(); r != nil {
+					failed.Store(&r)
+				}
+				<-slots
+			}()
 			fn(i)
 		})
 	}
 	wg.Wait()
+	if r := failed.Load(); r != nil {
+		panic(*r)
+	}
 }
 
 // project gives the projection for the shards, in which every field that the

@@ -41,7 +41,7 @@ func findAndModify(ctx context.Context, p *Proxy, q *request) error {
 	if err := p.findAndModifyTurns(ctx, q, entries, ed); err != nil {
 		return err
 	}
-	if q.session != nil && q.cmd.HasTxnNumber && !q.cmd.Transaction {
+	if !q.failed && q.session != nil && q.cmd.HasTxnNumber && !q.cmd.Transaction {
 		q.session.told(q, q.client.out[at:])
 	}
 	return nil

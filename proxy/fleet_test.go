@@ -252,13 +252,6 @@ func (f *fleet) Shard(_ context.Context, name string) (Shard, error) {
 	return s, nil
 }
 
-// Names implements [Shards].
-func (f *fleet) Names(context.Context) ([]string, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Sorted(maps.Keys(f.shards)), nil
-}
-
 // tell delivers an announcement to every proxy that listens.
 func (f *fleet) tell(a Announcement) {
 	f.mu.Lock()

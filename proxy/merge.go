@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"drover/proxy/wire"
@@ -123,7 +124,8 @@ func (m *merger) getMore(ctx context.Context, s *stream, batchSize int64) (answe
 	body = bsoncore.AppendStringElement(body, "collection", s.coll)
 	body, _ = bsoncore.AppendDocumentEnd(body, at)
 	cmd := *m.q.cmd
-	cmd.Body = body
+	// What the first command allowed itself, a getMore may not carry.
+	cmd.Body, cmd.MaxTimeMS, cmd.ReadConcern, cmd.WriteConcern = body, 0, bson.RawValue{}, bson.RawValue{}
 	sub := *m.q
 	sub.cmd, sub.sequences = &cmd, nil
 	cmd.Name = []byte("getMore")

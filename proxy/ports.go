@@ -48,7 +48,8 @@ type Feed interface {
 
 // Announcement is one of its fields.
 type Announcement struct {
-	Resync bool
+	Resync bool // announcements arrive from now on; what came before may have been missed
+	Lost   bool // nothing is heard until the next Resync
 	Notice *chunk.Notice
 	Route  *RouteChange
 }
@@ -77,8 +78,6 @@ type Presence interface {
 type Shards interface {
 	// Shard gives a registered shard.
 	Shard(ctx context.Context, name string) (Shard, error)
-	// Names lists all registered shards.
-	Names(ctx context.Context) ([]string, error)
 }
 
 // Shard is a shard with the data plane's way in.

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -69,7 +70,7 @@ func (p *Proxy) neverRan(ctx context.Context, q *request, e *entry, placement ch
 	var r *route
 	for _, past := range e.past.all() {
 		if past.Placement.ID == placement {
-			r = past
+			r = past.route
 		}
 	}
 	if r == nil || !p.pools.keepsRecords(r.Placement.Shard) {
@@ -77,6 +78,56 @@ func (p *Proxy) neverRan(ctx context.Context, q *request, e *entry, placement ch
 	}
 	number, found, err := p.record(ctx, q.session, r)
 	return err == nil && (!found || number < q.cmd.TxnNumber)
+}
+
+// retryHorizon is how long after a switch a driver may still try again what it
+// first sent before. Later, an old shard that does not answer is no obstacle.
+const retryHorizon = 2 * time.Minute
+
+// strange looks, once for each session and former placement of a chunk, whether
+// the shard there has a record of this very write: another proxy may have sent
+// it before the switch, and this one the driver's retry.
+func (p *Proxy) strange(ctx context.Context, q *request, e *entry) error {
+	if !e.past.some.Load() {
+		return nil
+	}
+	for _, past := range e.past.all() {
+		age := time.Since(past.left)
+		if age > sessionLife || past.Placement.ID == e.route.Load().Placement.ID ||
+			!p.pools.keepsRecords(past.Placement.Shard) || !q.session.unchecked(past.Placement.ID) {
+			continue
+		}
+		number, found, err := p.record(ctx, q.session, past.route)
+		switch {
+		case err != nil && age < retryHorizon:
+			q.session.recheck(past.Placement.ID)
+			return refuse(codeExceededTimeLimit, "%s cannot say whether it has run this write: %v", past.Placement.Shard, err).
+				labelled(labelRetryableWrite, labelNothingRan)
+		case err == nil && found && number >= q.cmd.TxnNumber:
+			p.metrics.refused("outcome_unknown")
+			return errOutcomeUnknown(e.id)
+		}
+	}
+	return nil
+}
+
+// unchecked reports whether the record of a former placement has not been looked
+// at for this session, and notes that it is.
+func (s *session) unchecked(p chunk.PlacementID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if slices.Contains(s.checked, p) {
+		return false
+	}
+	s.checked = append(s.checked, p)
+	return true
+}
+
+// recheck takes back that a record was looked at.
+func (s *session) recheck(p chunk.PlacementID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.checked = slices.DeleteFunc(s.checked, func(o chunk.PlacementID) bool { return o == p })
 }
 
 // record reads the number of the session's newest retryable write that the

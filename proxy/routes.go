@@ -37,19 +37,27 @@ type entry struct {
 
 // placements remembers where a chunk was served before, newest first.
 type placements struct {
+	some atomic.Bool // there is one
 	mu   sync.Mutex
-	list []*route
+	list []former
+}
+
+// former is a placement that this proxy saw a chunk leave.
+type former struct {
+	*route
+	left time.Time
 }
 
 // add remembers r as the newest.
 func (p *placements) add(r *route) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.list = append([]*route{r}, p.list[:min(len(p.list), 3)]...)
+	p.list = append([]former{{r, time.Now()}}, p.list[:min(len(p.list), 3)]...)
+	p.some.Store(true)
 }
 
 // all gives the remembered ones.
-func (p *placements) all() []*route {
+func (p *placements) all() []former {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.list)

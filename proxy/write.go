@@ -112,7 +112,7 @@ func (p *Proxy) write(ctx context.Context, q *request, array string, plan planne
 	} else {
 		err = p.writeSplit(ctx, b)
 	}
-	if err == nil && q.session != nil && q.cmd.HasTxnNumber && !q.cmd.Transaction {
+	if err == nil && !q.failed && q.session != nil && q.cmd.HasTxnNumber && !q.cmd.Transaction {
 		q.session.told(q, q.client.out[at:])
 	}
 	return err
@@ -249,6 +249,7 @@ func (p *Proxy) writeUnordered(ctx context.Context, b *batch) error {
 			results[i] = p.doPart(ctx, b, groups[i].entries[0], groups[i].indexes)
 		}
 	})
+	b.note(results)
 	for i := range results {
 		if err := b.take(&results[i], groups[i].indexes); err != nil {
 			return err
@@ -272,12 +273,20 @@ func (p *Proxy) doStep(ctx context.Context, b *batch, st step) error {
 	p.parallel(len(st.entries), func(i int) {
 		results[i] = p.doPart(ctx, b, st.entries[i], st.indexes)
 	})
+	b.note(results)
 	for i := range results {
 		if err := b.take(&results[i], st.indexes); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// note remembers whether any of some parts has run, before one's error counts.
+func (b *batch) note(results []partResult) {
+	for i := range results {
+		b.sum.ran = b.sum.ran || results[i].ran
+	}
 }
 
 // doTurns asks chunks in turn until one had the document. A retry goes straight

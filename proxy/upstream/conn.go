@@ -134,6 +134,12 @@ func (c *Conn) Command(ctx context.Context, body []byte) (bson.Raw, error) {
 	return bson.Raw(append([]byte(nil), reply...)), nil
 }
 
+// Break gives the connection up: nobody knows what it carries.
+func (c *Conn) Break() {
+	c.broken = true
+	c.Release()
+}
+
 // interrupt makes the current read or write fail.
 func (c *Conn) interrupt() { _ = c.nc.SetDeadline(time.Unix(1, 0)) }
 
