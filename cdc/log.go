@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -48,8 +49,9 @@ func (l *Log) options(more ...kgo.Opt) []kgo.Opt {
 
 // Read calls fn for each record of the partition from offset from on, in order,
 // and with a nil event each time all that was fetched has been handed out, so
-// that a batch can be closed at once; the offset is then the next one. It ends
-// with ctx's error, with fn's, or with nil when fn returns [ErrStop].
+// that a batch can be closed at once, and every second in which nothing came; the
+// offset is then the next one. It ends with ctx's error, with fn's, or with nil
+// when fn returns [ErrStop].
 //
 // Records may be repetitions: see [event.Counter]. An offset that the partition
 // does not hold is the failure log.offset_out_of_range.
@@ -101,7 +103,18 @@ func ended(err error) error {
 	return err
 }
 
-// records calls fn for each raw record, and with nil at the end of each fetch.
+// idleTick is how often a reader is told that there is nothing.
+const idleTick = time.Second
+
+// poll waits for records, but not longer than [idleTick].
+func poll(ctx context.Context, client *kgo.Client) kgo.Fetches {
+	ctx, cancel := context.WithTimeout(ctx, idleTick)
+	defer cancel()
+	return client.PollFetches(ctx)
+}
+
+// records calls fn for each raw record, and with nil at the end of each fetch and
+// when there is nothing.
 func (l *Log) records(ctx context.Context, shard string, partition int32, from int64, fn func(*kgo.Record) error) error {
 	topic := chunk.Topic(shard)
 	if from < 0 {
@@ -121,7 +134,7 @@ func (l *Log) records(ctx context.Context, shard string, partition int32, from i
 	defer client.Close()
 	next := from
 	for {
-		fetches := client.PollFetches(ctx)
+		fetches := poll(ctx, client)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -129,9 +142,6 @@ func (l *Log) records(ctx context.Context, shard string, partition int32, from i
 			if err := fetchError(topic, partition, next, f.Err); err != nil {
 				return err
 			}
-		}
-		if fetches.NumRecords() == 0 {
-			continue
 		}
 		for it := fetches.RecordIter(); !it.Done(); {
 			rec := it.Next()
@@ -156,7 +166,7 @@ func fetchError(topic string, partition int32, at int64, err error) error {
 	switch {
 	case errors.Is(err, kerr.OffsetOutOfRange), errors.As(err, &lost):
 		return outOfRange(topic, partition, at, err)
-	case errors.Is(err, kerr.UnknownTopicOrPartition), kerr.IsRetriable(err):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, kerr.UnknownTopicOrPartition), kerr.IsRetriable(err):
 		return nil
 	}
 	return fmt.Errorf("fetch %s/%d at offset %d: %w", topic, partition, at, err)
