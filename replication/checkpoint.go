@@ -89,13 +89,13 @@ func takeCheckpoint(ctx context.Context, cfg *Config, lane chunk.Lane, session b
 				return nil, fmt.Errorf("kill session of lane %s's former owner: %w", id, err)
 			}
 		}
-		c, err := claim(ctx, cfg.Target, id, session, first)
+		c, err := claim(ctx, cfg.Target, id, old, session, first)
 		if err == nil {
 			return c, nil
 		}
-		// Made or closed meanwhile; or held by a transaction that the former owner
-		// began after its session was killed.
-		again := mongocode.IsDuplicateKey(err) || mongocode.IsWriteConflict(err) || mongocode.IsTimeout(err)
+		// Made, taken or closed meanwhile; or held by a transaction that the former
+		// owner began after its session was killed.
+		again := errors.Is(err, mongo.ErrNoDocuments) || mongocode.IsDuplicateKey(err) || mongocode.IsWriteConflict(err) || mongocode.IsTimeout(err)
 		if ctx.Err() != nil || !again || attempt >= 100 {
 			return nil, fmt.Errorf("take lane %s: %w", id, err)
 		}
@@ -108,19 +108,25 @@ func takeCheckpoint(ctx context.Context, cfg *Config, lane chunk.Lane, session b
 // claimTimeout bounds one try to claim a checkpoint that a transaction holds.
 const claimTimeout = 2 * time.Second
 
-// claim raises a checkpoint's epoch and names the new owner's session.
-func claim(ctx context.Context, client *mongo.Client, id string, session bson.Binary, first bson.D) (*Checkpoint, error) {
+// claim raises a checkpoint's epoch and names the new owner's session. It does
+// so only to the checkpoint that was read, so that a claim that comes late, of
+// one who gave up long ago, changes nothing.
+func claim(ctx context.Context, client *mongo.Client, id string, old *Checkpoint, session bson.Binary, first bson.D) (*Checkpoint, error) {
 	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
 	defer cancel()
+	filter := bson.D{{Key: "_id", Value: id}, {Key: "epoch", Value: bson.D{{Key: "$exists", Value: false}}}}
+	change := bson.D{
+		{Key: "$inc", Value: bson.D{{Key: "epoch", Value: int64(1)}, {Key: "turn", Value: int64(1)}}},
+		{Key: "$set", Value: bson.D{{Key: "session", Value: session}, {Key: "at", Value: time.Now()}}},
+	}
+	if old != nil {
+		filter = bson.D{{Key: "_id", Value: id}, {Key: "epoch", Value: old.Epoch}}
+	} else {
+		change = append(change, bson.E{Key: "$setOnInsert", Value: first})
+	}
 	var c Checkpoint
-	err := checkpoints(client).FindOneAndUpdate(ctx,
-		bson.D{{Key: "_id", Value: id}, {Key: "closed", Value: bson.D{{Key: "$ne", Value: true}}}},
-		bson.D{
-			{Key: "$setOnInsert", Value: first},
-			{Key: "$inc", Value: bson.D{{Key: "epoch", Value: int64(1)}, {Key: "turn", Value: int64(1)}}},
-			{Key: "$set", Value: bson.D{{Key: "session", Value: session}, {Key: "at", Value: time.Now()}}},
-		},
-		options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After)).Decode(&c)
+	err := checkpoints(client).FindOneAndUpdate(ctx, filter, change,
+		options.FindOneAndUpdate().SetUpsert(old == nil).SetReturnDocument(options.After)).Decode(&c)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // the caller names the lane
 	}

@@ -3,9 +3,11 @@ package replication
 import (
 	"context"
 	"errors"
+	"regexp"
 	"time"
 
 	"drover/internal/failure"
+	"drover/internal/mongocode"
 )
 
 // maxConflicts is how many broken unique keys one batch is repeated for before
@@ -19,6 +21,12 @@ func (l *Lane) commitAll(ctx context.Context, b *batch) error {
 	var split *splitError
 	var stop *stopError
 	switch {
+	case isTooLarge(err) && len(b.items) <= 1:
+		return failure.New(failure.Invalid, "lane.too_large", "lane %s: one document is more than a transaction of the target can hold: %w", l.id, err).
+			WithHint("give the target's server a larger cache, then resume")
+	case isTooLarge(err):
+		l.shrink(b)
+		fallthrough
 	case errors.As(err, &split) && len(b.items) > 1:
 		half := len(b.items) / 2
 		if err := l.commitAll(ctx, b.prefix(half)); err != nil {
@@ -35,6 +43,26 @@ func (l *Lane) commitAll(ctx context.Context, b *batch) error {
 	default:
 		return err
 	}
+}
+
+// tooLargeForCache is MongoDB's code of that name.
+const tooLargeForCache = 388
+
+// tooLargeText finds that code where it is wrapped: "WriteError { code: 388,
+// errmsg: "Transaction is too large and will not fit in the storage engine
+// cache", exec: false }" comes with InternalError.
+var tooLargeText = regexp.MustCompile(`code: 388\b`)
+
+// isTooLarge reports that a transaction holds more than the target's cache takes.
+func isTooLarge(err error) bool {
+	return mongocode.Has(err, tooLargeForCache) || err != nil && tooLargeText.MatchString(err.Error())
+}
+
+// shrink makes this owner's next batches smaller than b was.
+func (l *Lane) shrink(b *batch) {
+	const least = 64 << 10
+	l.cfg.Limits.Bytes = max(least, min(l.cfg.Limits.Bytes, b.bytes/2))
+	l.cfg.Limits.TransactionBytes = max(least, min(l.cfg.Limits.TransactionBytes, b.bytes/2))
 }
 
 // report keeps what stops the lane.
@@ -70,9 +98,10 @@ func (l *Lane) commit(ctx context.Context, b *batch) error {
 		if !errors.As(err, &c) {
 			return err
 		}
-		if err := l.giveWay(c, docs); err != nil {
-			return err
+		if c.stays && c.doc.way != inPlace {
+			return failure.New(failure.Invalid, "lane.immovable", "lane %s: the target does not let a document of %s be what it is: %w", l.id, c.doc.collection, c.cause)
 		}
+		l.giveWay(c, docs)
 		l.cfg.Metrics.conflicts.Inc()
 		if conflicts >= maxConflicts && len(b.items) > 1 {
 			return &splitError{bytes: b.bytes}
@@ -110,23 +139,23 @@ func resolveAll(docs []*document, opts FoldOptions) error {
 	return nil
 }
 
-// giveWay decides what a document does that broke a unique index.
-func (l *Lane) giveWay(c *conflict, docs []*document) error {
+// giveWay decides what a document does that broke a unique index. That may be
+// the one of _id, where the collection's collation takes two _ids for equal
+// that are not.
+func (l *Lane) giveWay(c *conflict, docs []*document) {
 	d := c.doc
 	d.holder = c
 	switch {
+	case c.stays:
+		d.way = anew
 	case !d.probe && (c.onID || c.pattern == nil):
 		d.probe = true // it was taken to be missing
-	case c.onID:
-		return failure.New(failure.Mismatch, "lane.foreign_write", "lane %s: a document of %s came to be on the target meanwhile", l.id, d.collection).
-			WithHint("somebody else writes to the target placement: find out who, then start the migration again")
 	case d.old != nil && d.way == inPlace:
 		d.way = anew
 		l.allAnew(d.collection, docs)
 	default:
 		d.way = aside
 	}
-	return nil
 }
 
 // allAnew rewrites every replaced document of the collection by delete and

@@ -384,7 +384,7 @@ func (l *Lane) lostTo(c *Checkpoint) error {
 		return failure.New(failure.Lost, "lane.lost", "the checkpoint of lane %s is gone", l.id)
 	case c.Epoch == l.epoch:
 		return nil
-	case c.Closed, string(c.Session.Data) == string(l.lsid.Data): // raised by one who took nothing
+	case c.Closed:
 		return closedError(l.id)
 	default:
 		return failure.New(failure.Lost, "lane.lost", "lane %s has a newer owner, epoch %d after %d", l.id, c.Epoch, l.epoch)

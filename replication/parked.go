@@ -313,7 +313,7 @@ func (l *Lane) bringHome(ctx context.Context, key docKey, e parkedEntry) error {
 	err := l.commitDocs(ctx, g, []*document{d}, func() error { d.now = d.was; return nil })
 	var c *conflict
 	switch {
-	case errors.As(err, &c) && !c.onID:
+	case errors.As(err, &c):
 		if len(c.value) > 0 {
 			e.value = c.value
 			l.parked.put(key, e)

@@ -158,6 +158,7 @@ type world struct {
 	reports  *fakeReports
 	sessions *adminSessions
 	cfg      Config
+	last     *running
 }
 
 // partitions of a test's log.
@@ -233,6 +234,7 @@ func (w *world) run(cfg Config) *running {
 		r.err = lanes.Run(ctx)
 	}()
 	w.t.Cleanup(func() { r.end() })
+	w.last = r
 	return r
 }
 
@@ -251,10 +253,29 @@ func (r *running) wait() error {
 // passes waits until every lane has passed the marker.
 func (w *world) passes(key string) {
 	w.t.Helper()
-	require.Eventually(w.t, func() bool {
+	w.until("marker "+key, func() bool {
 		ok, err := Passed(context.Background(), w.client, w.cfg.Direction.Migration, w.cfg.Direction.Attempt, partitions, key)
 		return err == nil && ok
-	}, 60*time.Second, 2*time.Millisecond, "marker %s", key)
+	})
+}
+
+// until waits for something that the lanes, while they run, must bring about.
+func (w *world) until(what string, is func() bool) {
+	w.t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	var stopped chan struct{}
+	if w.last != nil {
+		stopped = w.last.done
+	}
+	for deadline := time.Now().Add(90 * time.Second); !is(); {
+		require.True(w.t, time.Now().Before(deadline), what)
+		select {
+		case <-tick.C:
+		case <-stopped:
+			require.NoError(w.t, w.last.err, "the lanes have stopped, waiting for %s", what)
+		}
+	}
 }
 
 // contents gives a collection's documents by canonical _id.

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"drover/internal/failure"
@@ -26,6 +28,8 @@ type conflict struct {
 	pattern bson.Raw // nil where the server does not say
 	value   bson.Raw
 	onID    bool
+	stays   bool // no index: the server does not replace this document
+	cause   error
 }
 
 func (c *conflict) Error() string {
@@ -261,6 +265,9 @@ func (l *Lane) writeSome(ctx context.Context, collection, command, list string, 
 		d := dups[0]
 		return &conflict{doc: docs[d.Index], pattern: bytes.Clone(d.Pattern), value: bytes.Clone(d.Value), onID: d.OnID()}
 	}
+	if d, ok := immovable(err, docs); ok {
+		return &conflict{doc: d, stays: true, cause: err}
+	}
 	if err != nil {
 		return fmt.Errorf("%s %d documents of %s: %w", command, len(docs), collection, err)
 	}
@@ -269,4 +276,18 @@ func (l *Lane) writeSome(ctx context.Context, collection, command, list string, 
 			WithHint("somebody else writes to the target placement: find out who, then start the migration again")
 	}
 	return nil
+}
+
+// immutableField is MongoDB's code of that name.
+const immutableField = 66
+
+// immovable gives the document that the server refuses to replace because it
+// takes its _id for changed. The dev server does so where the _id is MinKey or
+// MaxKey.
+func immovable(err error, docs []*document) (*document, bool) {
+	e, ok := errors.AsType[mongo.WriteException](err)
+	if !ok || len(e.WriteErrors) == 0 || e.WriteErrors[0].Code != immutableField || e.WriteErrors[0].Index >= len(docs) {
+		return nil, false
+	}
+	return docs[e.WriteErrors[0].Index], true
 }
