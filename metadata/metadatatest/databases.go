@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -220,6 +221,15 @@ func liveMeansRouted(t *testing.T, f *fleet) {
 		require.Error(t, f.exec(t, sql, string(first), int64(m.Target.ID)), name)
 		require.Equal(t, before, f.picture(t), name)
 	}
+	// The whole exchange by hand stands or falls with its token.
+	const swap = `update placements set state = 'mirror' where chunk = $1 and state = 'live';
+		update placements set state = 'live' where id = $2;
+		update routes set placement = $2, token = $3 where chunk = $1`
+	before := f.picture(t)
+	err := f.exec(t, swap, pgx.QueryExecModeSimpleProtocol, string(first), int64(m.Target.ID), int64(-5))
+	require.ErrorContains(t, err, "route.token")
+	require.Equal(t, before, f.picture(t))
+	require.NoError(t, f.exec(t, swap, pgx.QueryExecModeSimpleProtocol, string(first), int64(m.Target.ID), int64(1000)))
 }
 
 // tokensRise checks what a restore from a backup needs.
