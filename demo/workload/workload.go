@@ -112,7 +112,7 @@ func (w *Workload) drive(ctx context.Context, i int, o *owner) {
 			}
 		}
 		next = next.Add(every)
-		o.operate(ctx)
+		o.operate(context.WithoutCancel(ctx)) // a stop never cuts an operation in two
 	}
 }
 

@@ -1,0 +1,93 @@
+package config_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+
+	"drover/internal/config"
+)
+
+// load runs Load for a worker with the given sources.
+func load(t *testing.T, args []string, env, dev map[string]string, file string) (config.Config, map[string]string, error) {
+	t.Helper()
+	var c config.Config
+	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	c.Flags(fs, config.Worker)
+	require.NoError(t, fs.Parse(args))
+	path := ""
+	if file != "" {
+		path = filepath.Join(t.TempDir(), "drover.yaml")
+		require.NoError(t, os.WriteFile(path, []byte(file), 0o600))
+	}
+	from, err := config.Load(fs, config.Worker, config.Source{
+		LookupEnv: func(k string) (string, bool) { v, ok := env[k]; return v, ok }, File: path, DevStack: dev,
+	})
+	return c, from, err
+}
+
+func TestOrderOfSources(t *testing.T) {
+	t.Parallel()
+
+	env := map[string]string{"DROVER_SECRET": "env", "DROVER_S3_BUCKET": "env"}
+	dev := map[string]string{"secret": "dev", "s3-bucket": "dev", "s3-region": "dev", "temporal-address": "dev"}
+	c, from, err := load(t, []string{"--secret", "flag"}, env, dev, "s3-bucket: file\ns3-region: file\nfence-deadline: 2s\n")
+	require.NoError(t, err)
+	require.Equal(t, []string{"flag", "env", "file", "dev"}, []string{c.Secret, c.S3Bucket, c.S3Region, c.TemporalAddress})
+	require.Equal(t, 2*time.Second, c.FenceDeadline)
+	require.Equal(t, int32(4), c.KafkaPartitions)
+	require.Equal(t, "default", from["kafka-partitions"])
+	require.Equal(t, "DROVER_S3_BUCKET", from["s3-bucket"])
+}
+
+func TestProblemsComeAtOnce(t *testing.T) {
+	t.Parallel()
+
+	_, _, err := load(t, nil, map[string]string{"DROVER_FENCE_DEADLINE": "soon", "DROVER_KAFKA_PARTITIONS": "many"}, nil, "fense-deadline: 1s\n")
+	require.ErrorContains(t, err, "DROVER_FENCE_DEADLINE")
+	require.ErrorContains(t, err, "DROVER_KAFKA_PARTITIONS")
+	require.ErrorContains(t, err, `unknown setting "fense-deadline"`)
+
+	c, _, err := load(t, []string{"--queues", "control,bilk"}, nil, nil, "")
+	require.NoError(t, err)
+	err = c.Validate(config.Worker)
+	for _, want := range []string{"postgres-dsn is not set", "secret is not set", "kafka-brokers is not set", `queues has "bilk"`} {
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// TestDocumentation keeps docs/configuration.md at what the binary knows. Run
+// with UPDATE_DOCS=1 to write it.
+func TestDocumentation(t *testing.T) {
+	t.Parallel()
+
+	var b strings.Builder
+	b.WriteString(`# Configuration
+
+Each setting is a flag; its variable and its key in the file (` + "`--config FILE`" + `, YAML) have the same name. The order is: flag, variable,
+file, a running dev stack (` + "`.drover/stack.json`, or the file that `DROVER_STACK` names" + `), default. ` + "`drover config show`" + ` prints what is in
+force and where each value comes from; secrets are hidden.
+
+The passwords of Drover's users on the shards derive from the fleet's secret: HMAC-SHA256 over "SHARD:USER", in hexadecimal. Whoever
+has the secret has every shard; give it to workers and proxies only, and never change it without registering the shards anew.
+
+| flag | variable | default | used by | meaning |
+| --- | --- | --- | --- | --- |
+`)
+	for _, d := range config.Docs() {
+		fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s | %s |\n", d.Flag, d.Variable, d.Default, d.Used, d.Usage)
+	}
+	path := filepath.Join("..", "..", "docs", "configuration.md")
+	if os.Getenv("UPDATE_DOCS") != "" {
+		require.NoError(t, os.WriteFile(path, []byte(b.String()), 0o600))
+	}
+	have, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, b.String(), string(have), "run make generate")
+}

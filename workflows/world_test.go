@@ -1,0 +1,160 @@
+package workflows_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/interceptor"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
+
+	"drover/chunk"
+	"drover/contract"
+	"drover/internal/failure"
+	"drover/workers"
+	"drover/workflows"
+)
+
+// world is the smallest fleet that can be left in a wrong state: which placement
+// serves, which exist, and whether a fence is open.
+type world struct {
+	mu sync.Mutex
+
+	failAt     string // activity that fails
+	failCount  int    // how often, 0 for always
+	answerLost bool   // the effect happens, the caller sees an error
+	kind       failure.Kind
+	gateNo     int // how often the gate refuses first
+
+	calls      map[string]int
+	phases     []chunk.Phase
+	registered bool
+	dropped    map[chunk.PlacementID]bool
+	fenced     bool
+	attempts   int
+	serving    chunk.PlacementID
+	lanes      []contract.DirectionInput // every start, in order
+	running    int
+	maxRunning int
+	published  map[chunk.AttemptID]bool
+}
+
+var (
+	source = chunk.Placement{ID: 1, Chunk: "d/0001", Shard: "a", Database: "d_0001_p1"}
+	target = chunk.Placement{ID: 2, Chunk: "d/0001", Shard: "b", Database: "d_0001_p2"}
+	ref    = contract.Ref{Migration: 7, Chunk: "d/0001"}
+	input  = contract.MigrateInput{Chunk: "d/0001", To: "b", Complete: contract.Manual}
+)
+
+func newWorld() *world {
+	return &world{
+		calls: map[string]int{}, dropped: map[chunk.PlacementID]bool{}, serving: source.ID, published: map[chunk.AttemptID]bool{}, kind: failure.Invalid,
+	}
+}
+
+// serve registers an activity whose effect happens under the world's lock.
+func serve[In, Out any](r contract.Registry, w *world, a contract.Activity[In, Out], effect func(In) (Out, error)) {
+	a.Register(r, func(_ context.Context, in In) (out Out, err error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.calls[a.Name]++
+		if a.Name != w.failAt || w.failCount > 0 && w.calls[a.Name] > w.failCount {
+			return effect(in)
+		}
+		if w.answerLost {
+			_, _ = effect(in)
+		}
+		return out, failure.New(w.kind, "test.failed", "failed at %s", a.Name)
+	})
+}
+
+// newEnv is a test environment whose activities change w.
+func newEnv(t *testing.T, w *world) *testsuite.TestWorkflowEnvironment {
+	t.Helper()
+	env := new(testsuite.WorkflowTestSuite).NewTestWorkflowEnvironment()
+	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{&workers.Failures{}}})
+	workers.RegisterWorkflows(env)
+	serve(env, w, contract.RegisterMigration, func(contract.RegisterInput) (contract.Plan, error) {
+		w.registered = true
+		return contract.Plan{Ref: ref, Source: source, Target: target, Documents: 10, Bytes: 100}, nil
+	})
+	serve(env, w, contract.RecordPhase, func(in contract.PhaseInput) (contract.None, error) {
+		w.phases = append(w.phases, in.Phase)
+		return contract.None{}, nil
+	})
+	serve(env, w, contract.ImportChunk, func(contract.Ref) (contract.ImportResult, error) {
+		return contract.ImportResult{Documents: 10, Bytes: 100, Slices: 1}, nil
+	})
+	serve(env, w, contract.ReplicateUntilInSync, func(contract.DirectionInput) (contract.SyncResult, error) { return contract.SyncResult{}, nil })
+	serve(env, w, contract.ValidateChunk, func(contract.DirectionInput) (contract.ValidateResult, error) {
+		return contract.ValidateResult{Documents: 10, Rounds: 1}, nil
+	})
+	serve(env, w, contract.CheckGate, func(contract.DirectionInput) (contract.GateReport, error) {
+		if w.calls[contract.CheckGate.Name] <= w.gateNo {
+			return contract.GateReport{Checks: []contract.Check{{Number: 1, Name: "lag", Value: "1s", Limit: "200ms", Hint: "wait"}}}, nil
+		}
+		return contract.GateReport{Go: true}, nil
+	})
+	w.serveSwitch(env)
+	drop := func(in contract.DropInput) (contract.None, error) {
+		w.dropped[in.Placement.ID] = true
+		return contract.None{}, nil
+	}
+	serve(env, w, contract.DropSource, drop)
+	serve(env, w, contract.DropTarget, drop)
+	w.serveLanes(env)
+	return env
+}
+
+// serveLanes lets lanes run until they are cancelled. They are pending and not
+// running, so that the environment's clock goes on.
+func (w *world) serveLanes(env *testsuite.TestWorkflowEnvironment) {
+	env.SetOnActivityCanceledListener(func(info *activity.Info) {
+		if info.ActivityType.Name == contract.ReplicateChanges.Name {
+			w.mu.Lock()
+			w.running--
+			w.mu.Unlock()
+		}
+	})
+	contract.ReplicateChanges.Register(env, func(_ context.Context, in contract.DirectionInput) (contract.None, error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.lanes = append(w.lanes, in)
+		w.calls[contract.ReplicateChanges.Name]++
+		if w.failAt == contract.ReplicateChanges.Name && (w.failCount == 0 || w.calls[contract.ReplicateChanges.Name] <= w.failCount) {
+			return contract.None{}, failure.New(failure.Mismatch, "lane.divergence", "a delta met no document")
+		}
+		w.running++
+		w.maxRunning = max(w.maxRunning, w.running)
+		return contract.None{}, activity.ErrResultPending
+	})
+}
+
+// serveSwitch plays the window as the protocol promises it.
+func (w *world) serveSwitch(env *testsuite.TestWorkflowEnvironment) {
+	serve(env, w, contract.PrepareSwitch, func(contract.DirectionInput) (contract.AttemptRef, error) {
+		w.attempts++
+		return contract.AttemptRef{Ref: ref, Attempt: chunk.AttemptID(w.attempts)}, nil
+	})
+	serve(env, w, contract.FenceSource, func(in contract.AttemptRef) (contract.SwitchResult, error) {
+		w.fenced = true
+		return contract.SwitchResult{Attempt: in.Attempt}, nil
+	})
+	serve(env, w, contract.PublishRoute, func(in contract.AttemptRef) (contract.SwitchResult, error) {
+		w.serving, w.fenced = 3-w.serving, false
+		w.published[in.Attempt] = true
+		return contract.SwitchResult{Attempt: in.Attempt, Published: true}, nil
+	})
+	serve(env, w, contract.SettleAttempt, func(in contract.SettleInput) (contract.SwitchResult, error) {
+		w.fenced = false
+		return contract.SwitchResult{Attempt: in.Attempt, Published: w.published[in.Attempt], Reason: in.Reason}, nil
+	})
+	serve(env, w, contract.ConcludeSwitch, func(contract.AttemptRef) (contract.None, error) { return contract.None{}, nil })
+}
+
+// start runs the workflow.
+func start(env *testsuite.TestWorkflowEnvironment, in contract.MigrateInput) {
+	env.ExecuteWorkflow(workflows.MigrateChunk, in)
+}
