@@ -171,11 +171,11 @@ func bruteBest(v Vertex, l Layout, limit int) (best Health, cost int, ok bool) {
 	return best, cost, true
 }
 
-// small lists layouts whose configurations can all be looked at.
+// small lists layouts whose configurations can all be looked at, or nearly.
 func small() []Layout {
 	var some []Layout
 	for _, l := range layouts() {
-		if len(l.Slots) <= 3 {
+		if len(l.Slots) <= 3 || l.Name == "3+hidden" {
 			some = append(some, l)
 		}
 	}
@@ -187,7 +187,7 @@ func small() []Layout {
 func TestPlansAreAsShortAsBruteForce(t *testing.T) {
 	t.Parallel()
 
-	const limit = 20_000
+	const limit = 10_000
 	full, partial := 0, 0
 	for n, l := range small() {
 		t.Run(l.Name, func(t *testing.T) {

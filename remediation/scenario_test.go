@@ -1,6 +1,7 @@
 package remediation
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -194,6 +195,23 @@ func TestElectionThatIsDue(t *testing.T) {
 	made := plan(t, p, v)
 	require.True(t, made.Full)
 	require.Equal(t, []string{"await-election "}, names(made))
+}
+
+// Among members of equal priority the winner is told by what they are and not
+// by their names or places, or sets that are alike would have unlike futures.
+func TestHeirAmongEquals(t *testing.T) {
+	t.Parallel()
+
+	l := layout(t, "3-abc-[1 1 1]")
+	v := l.Healthy(hosts)
+	require.Equal(t, "a", v.Members[v.primary()].Zone)
+	v.Members[0].Primary = false
+	slices.Reverse(v.Members)
+	require.Equal(t, "a", v.Members[v.heir()].Zone)
+	v.makePrimary(0)
+	require.Equal(t, 0, v.heir(), "nobody takes over from an equal")
+	v.Members[0].State = Down
+	require.Equal(t, "a", v.Members[v.heir()].Zone)
 }
 
 // A member in the wrong place leaves only after its replacement is there, and
