@@ -149,7 +149,7 @@ func (c *client) answer(ctx context.Context, at int, quiet bool) error {
 		return err
 	}
 	if err != nil {
-		c.out = asRefusal(err).appendError(c.out[:at])
+		c.out = c.p.asRefusal(ctx, err).appendError(c.out[:at])
 	}
 	failed := err != nil || q.failed
 	if failed && quiet {

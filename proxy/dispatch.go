@@ -219,7 +219,7 @@ func (d *delivery) judge(ctx context.Context, r *route, a *answer, err error, h 
 	lost := err != nil && upstream.Ran(err)
 	d.leave(r, lost)
 	if err != nil {
-		return d.judgeBroken(r, err)
+		return d.judgeBroken(ctx, r, err)
 	}
 	if a.ok {
 		return false, nil
@@ -260,7 +260,7 @@ func (d *delivery) judgeRefused(ctx context.Context, r *route, h *hold) (bool, e
 const maxResends = 3
 
 // judgeBroken handles a connection that could not be had, or died.
-func (d *delivery) judgeBroken(r *route, err error) (bool, error) {
+func (d *delivery) judgeBroken(ctx context.Context, r *route, err error) (bool, error) {
 	ran := upstream.Ran(err)
 	if d.retryable() && !ran {
 		d.q.session.undo(d.q, r)
@@ -269,13 +269,13 @@ func (d *delivery) judgeBroken(r *route, err error) (bool, error) {
 		if ran {
 			d.q.txn.ran()
 		}
-		return false, refuse(codeHostUnreachable, "%v", err).labelled(labelTransient)
+		return false, d.p.unreachable(ctx, r, err).labelled(labelTransient)
 	}
 	if ran && d.l.access == reads && d.l.pinned == nil && d.resends < maxResends {
 		d.resends++
 		return true, nil
 	}
-	out := refuse(codeHostUnreachable, "%v", err)
+	out := d.p.unreachable(ctx, r, err)
 	if d.retryable() {
 		out.labels = append(out.labels, labelRetryableWrite)
 		if !ran {

@@ -1,11 +1,14 @@
 package proxy
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"drover/proxy/upstream"
 )
 
 // code is one of MongoDB's error codes.
@@ -102,12 +105,23 @@ func (r *refusal) labelled(labels ...string) *refusal {
 
 func (r *refusal) Error() string { return fmt.Sprintf("%s (%d): %s", codeNames[r.code], r.code, r.msg) }
 
-// asRefusal gives the refusal that a client is told for err.
-func asRefusal(err error) *refusal {
+// asRefusal gives the refusal that a client is told for err. An error that was
+// not made for clients may name hosts: it goes to the log.
+func (p *Proxy) asRefusal(ctx context.Context, err error) *refusal {
 	if r, ok := errors.AsType[*refusal](err); ok {
 		return r
 	}
-	return refuse(codeHostUnreachable, "%v", err)
+	p.log.WarnContext(ctx, "request failed", "error", err)
+	return refuse(codeHostUnreachable, "the proxy could not do this: its log says why")
+}
+
+// unreachable gives the refusal that a client is told for a shard that is lost.
+func (p *Proxy) unreachable(ctx context.Context, r *route, err error) *refusal {
+	p.log.WarnContext(ctx, "shard was lost", "shard", r.Placement.Shard, "error", err)
+	if upstream.Ran(err) {
+		return refuse(codeHostUnreachable, "the connection to %s was lost: it is not known whether this has run", r.Placement.Shard)
+	}
+	return refuse(codeHostUnreachable, "%s cannot be reached", r.Placement.Shard)
 }
 
 // appendError appends r as a reply's document.

@@ -237,20 +237,7 @@ func (p *Proxy) parallel(n int, fn func(i int)) {
 // project gives the projection for the shards, in which every field that the
 // sort needs is visible. changed is false when the client's own will do.
 func (o *sortOrder) project(projection bson.Raw) (out []byte, changed bool) {
-	inclusion, plain := false, 0
-	for w := wire.Walk(projection); w.Next(); {
-		if w.Is("_id") {
-			continue
-		}
-		switch w.Type {
-		case bson.TypeBoolean, bson.TypeInt32, bson.TypeInt64, bson.TypeDouble:
-			plain++
-			inclusion = inclusion || w.Truth()
-		case bson.TypeEmbeddedDocument:
-		default:
-			inclusion = true // a computed field makes it one
-		}
-	}
+	inclusion := includes(projection)
 	at, out := bsoncore.AppendDocumentStart(nil)
 	for w := wire.Walk(projection); w.Next(); {
 		if excluded(w.Element) && o.needs(string(w.Key)) && !inclusion {
@@ -272,6 +259,30 @@ func (o *sortOrder) project(projection bson.Raw) (out []byte, changed bool) {
 	}
 	out, _ = bsoncore.AppendDocumentEnd(out, at)
 	return out, changed
+}
+
+// includes reports whether a projection names what to show, and not what to hide.
+// It then may show computed fields too.
+func includes(projection bson.Raw) bool {
+	id, others := false, false
+	for w := wire.Walk(projection); w.Next(); {
+		switch w.Type {
+		case bson.TypeBoolean, bson.TypeInt32, bson.TypeInt64, bson.TypeDouble:
+			if w.Is("_id") {
+				id = w.Truth()
+				continue
+			}
+			if w.Truth() {
+				return true
+			}
+			others = true
+		case bson.TypeEmbeddedDocument: // $slice, $elemMatch and $meta fit both
+			others = true
+		default:
+			return true
+		}
+	}
+	return id && !others
 }
 
 // excluded reports whether a projection's element takes a field out.

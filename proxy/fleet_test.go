@@ -422,3 +422,9 @@ func (f *fleet) physical(p chunk.Placement, collection string) int64 {
 	require.NoError(f.t, err)
 	return n
 }
+
+// How long a test waits for what must come, and how often it looks.
+const (
+	waitFor = 20 * time.Second
+	tick    = 5 * time.Millisecond
+)

@@ -101,7 +101,7 @@ func (p *Proxy) strange(ctx context.Context, q *request, e *entry) error {
 		switch {
 		case err != nil && age < retryHorizon:
 			q.session.recheck(past.Placement.ID)
-			return refuse(codeExceededTimeLimit, "%s cannot say whether it has run this write: %v", past.Placement.Shard, err).
+			return refuse(codeExceededTimeLimit, "%s cannot say whether it has run this write", past.Placement.Shard).
 				labelled(labelRetryableWrite, labelNothingRan)
 		case err == nil && found && number >= q.cmd.TxnNumber:
 			p.metrics.refused("outcome_unknown")

@@ -325,7 +325,7 @@ func (p *Proxy) sendCommit(ctx context.Context, q *request, t *txn, r *route) er
 	defer a.release()
 	r.gate.leave(writes, err != nil && upstream.Ran(err))
 	if err != nil {
-		return refuse(codeHostUnreachable, "%v", err).labelled(labelRetryableWrite)
+		return p.unreachable(ctx, r, err).labelled(labelRetryableWrite)
 	}
 	switch {
 	case a.lostPrimary():
@@ -350,7 +350,7 @@ func (p *Proxy) settleStranger(ctx context.Context, t *txn, r *route, e *entry) 
 	s, err := p.decide(ctx, "abortTransaction", r, t.session, t.number, nil)
 	switch {
 	case err != nil:
-		return true, refuse(codeHostUnreachable, "%v", err).labelled(labelRetryableWrite)
+		return true, p.unreachable(ctx, r, err).labelled(labelRetryableWrite)
 	case s.code == codeCommitted:
 		t.finish(txnCommitted)
 		return true, nil
@@ -385,7 +385,7 @@ func abortTransaction(ctx context.Context, p *Proxy, q *request) error {
 	defer a.release()
 	r.gate.leave(writes, err != nil && upstream.Ran(err))
 	if err != nil {
-		return refuse(codeHostUnreachable, "%v", err).labelled(labelRetryableWrite)
+		return p.unreachable(ctx, r, err).labelled(labelRetryableWrite)
 	}
 	if a.lostPrimary() {
 		r.pool.NotPrimary(a.conn)

@@ -251,7 +251,7 @@ func (p *Proxy) writeUnordered(ctx context.Context, b *batch) error {
 	})
 	b.note(results)
 	for i := range results {
-		if err := b.take(&results[i], groups[i].indexes); err != nil {
+		if err := p.take(ctx, b, &results[i], groups[i].indexes); err != nil {
 			return err
 		}
 	}
@@ -275,7 +275,7 @@ func (p *Proxy) doStep(ctx context.Context, b *batch, st step) error {
 	})
 	b.note(results)
 	for i := range results {
-		if err := b.take(&results[i], st.indexes); err != nil {
+		if err := p.take(ctx, b, &results[i], st.indexes); err != nil {
 			return err
 		}
 	}
@@ -302,7 +302,7 @@ func (p *Proxy) doTurns(ctx context.Context, b *batch, st step) error {
 	for _, e := range entries {
 		before := b.sum.n
 		r := p.doPart(ctx, b, e, st.indexes)
-		if err := b.take(&r, st.indexes); err != nil {
+		if err := p.take(ctx, b, &r, st.indexes); err != nil {
 			return err
 		}
 		if b.sum.n > before || len(b.sum.errors) > 0 {
@@ -408,14 +408,14 @@ func mapIndex(doc bson.Raw, mapped func(int32) int32) []byte {
 
 // take adds one part. An error ends the batch when the driver can try all of it
 // again or nothing has run; otherwise it becomes the statements' own.
-func (b *batch) take(r *partResult, indexes []int) error {
+func (p *Proxy) take(ctx context.Context, b *batch, r *partResult, indexes []int) error {
 	if r.err != nil {
 		whole := b.q.cmd.HasTxnNumber || !b.sum.ran && len(b.sum.errors) == 0
 		if whole || errors.Is(r.err, errClientLeft) {
 			return r.err
 		}
 		for _, i := range indexes {
-			b.sum.refuse(i, asRefusal(r.err))
+			b.sum.refuse(i, p.asRefusal(ctx, r.err))
 			if b.ordered {
 				break
 			}
