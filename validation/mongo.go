@@ -62,7 +62,12 @@ func (m *Mongo) Scan(ctx context.Context, r Read, after bson.RawValue, limit int
 		}
 		left := limit
 		for _, filter := range filters {
-			for doc, err := range m.find(ctx, r, filter, left) {
+			// One more than is wanted: for some types SecantusDB's $gt also finds
+			// the value itself, which must not take the place of another one.
+			for doc, err := range m.find(ctx, r, filter, left+1) {
+				if err == nil && doc.Lookup("_id").Equal(after) {
+					continue
+				}
 				if !yield(doc, err) || err != nil {
 					return
 				}
@@ -96,6 +101,9 @@ func (m *Mongo) behind(ctx context.Context, r Read, after bson.RawValue) ([]bson
 			return nil, err
 		}
 		filters = append(filters, filter)
+	case after.Type == bson.TypeJavaScript || after.Type == bson.TypeCodeWithScope:
+		// SecantusDB compares code with and without scope, MongoDB does not.
+		filters = append(filters, bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: after}, {Key: "$type", Value: types[own].names}}}})
 	default:
 		filters = append(filters, bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: after}}}})
 	}

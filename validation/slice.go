@@ -12,13 +12,12 @@ import (
 
 // slice is what one reading of a range of _id gave.
 type slice struct {
-	differ     []found
-	lo, hi     chunk.Key     // what was compared: behind lo, up to hi and with it
-	afterFirst bool          // lo is the _id of a document that the slice before held
-	next       bson.RawValue // what the next slice begins behind, zero after the last one
-	source     int64
-	target     int64
-	bytes      int64
+	differ []found
+	lo, hi chunk.Key     // what was compared: behind lo, up to hi and with it
+	next   bson.RawValue // what the next slice begins behind, zero after the last one
+	source int64
+	target int64
+	bytes  int64
 }
 
 // found is a document that differed.
@@ -30,9 +29,9 @@ type found struct {
 }
 
 // reading is one side's share of a slice.
-func (v *Validator) reading(ctx context.Context, side Side, name string, r Read, after bson.RawValue) (*stream, error) {
+func (v *Validator) reading(ctx context.Context, side Side, name string, r Read, after bson.RawValue, lo chunk.Key) (*stream, error) {
 	inner, cancel := context.WithCancel(ctx)
-	s := newStream(inner, name, side.Scan(inner, r, after, v.Settings.Slice), v.Settings.Slice, cancel)
+	s := newStream(inner, name, side.Scan(inner, r, after, v.Settings.Slice), lo, v.Settings.Slice, cancel)
 	if err := s.next(ctx); err != nil {
 		s.close()
 		return nil, err
@@ -49,14 +48,14 @@ func (v *Validator) compareSlice(ctx context.Context, collection string, since b
 		if err != nil {
 			return out, err
 		}
-		out.lo, out.afterFirst = key, true
+		out.lo = key
 	}
-	source, err := v.reading(ctx, v.Source, "source", Read{Collection: collection, Since: since}, after)
+	source, err := v.reading(ctx, v.Source, "source", Read{Collection: collection, Since: since}, after, out.lo)
 	if err != nil {
 		return out, err
 	}
 	defer source.close()
-	target, err := v.reading(ctx, v.Target, "target", Read{Collection: collection}, after)
+	target, err := v.reading(ctx, v.Target, "target", Read{Collection: collection}, after, out.lo)
 	if err != nil {
 		return out, err
 	}
@@ -144,7 +143,7 @@ func (o *slice) unmatchedParked(collection string, parked parkedImages) {
 
 // holds reports whether an _id lies in what was compared.
 func (o *slice) holds(id chunk.Key) bool {
-	return id <= o.hi && (id > o.lo || !o.afterFirst)
+	return o.lo < id && id <= o.hi
 }
 
 // hash gives the SHA-256 of a document's bytes, empty for none.

@@ -29,7 +29,7 @@ type stream struct {
 	batch []bson.Raw
 	doc   bson.Raw // the head; nil at the end
 	id    bson.RawValue
-	key   chunk.Key
+	key   chunk.Key // of the head, or of the last one; what the read began behind at first
 	count int
 	bytes int64
 }
@@ -42,8 +42,8 @@ type readBatch struct {
 
 // newStream starts to read; close it. A read of at most limit documents that
 // gives as many may have left some.
-func newStream(ctx context.Context, name string, docs iter.Seq2[bson.Raw, error], limit int, cancel context.CancelFunc) *stream {
-	s := &stream{name: name, limit: limit, batches: make(chan readBatch, 1), done: make(chan struct{}), cancel: cancel}
+func newStream(ctx context.Context, name string, docs iter.Seq2[bson.Raw, error], after chunk.Key, limit int, cancel context.CancelFunc) *stream {
+	s := &stream{name: name, key: after, limit: limit, batches: make(chan readBatch, 1), done: make(chan struct{}), cancel: cancel}
 	go func() {
 		defer close(s.done)
 		defer close(s.batches)
@@ -110,7 +110,7 @@ func (s *stream) next(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the %s: _id: %w", s.name, err)
 	}
-	if s.count > 0 && key <= s.key {
+	if key <= s.key {
 		return failure.New(failure.Invalid, "validation.unordered", "the %s does not return %v in MongoDB's order of _id", s.name, id).
 			WithHint("_id values of these types cannot be compared on this server")
 	}
