@@ -9,113 +9,130 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// Edits of the set that the cases start from: ppssa, with h0 (the primary) and
+// h1 of priority 2, h2 and h3 of priority 1, and h4 the arbiter.
+
+// down stops members.
+func down(hosts ...int) func(*Vertex) {
+	return func(v *Vertex) {
+		for _, h := range hosts {
+			v.Members[h].State = Down
+		}
+	}
+}
+
+// idle takes h3's vote and priority.
+func idle(v *Vertex) { v.Members[3].Votes, v.Members[3].Priority = 0, 0 }
+
+// noPrimary lets the set be between elections.
+func noPrimary(v *Vertex) { v.Members[0].Primary = false }
+
+// spare gives a spare machine.
+func spare(v *Vertex) { v.Spares = []Spare{{Host: "s0", Zone: "c", Instance: "m"}} }
+
+// with makes several edits.
+func with(edits ...func(*Vertex)) func(*Vertex) {
+	return func(v *Vertex) {
+		for _, e := range edits {
+			e(v)
+		}
+	}
+}
+
+// voters adds n that vote.
+func voters(n int) func(*Vertex) {
+	return func(v *Vertex) {
+		for i := range n {
+			v.Members = append(v.Members, Member{Host: string(rune('p' + i)), Votes: 1})
+		}
+	}
+}
+
+// preconditionCases holds each operation with each refusal, and allowed.
+var preconditionCases = map[string]struct {
+	op   Operation
+	edit func(*Vertex)
+	want error
+}{
+	"give: to a voter":            {GiveVote{"h1"}, nil, HasVote},
+	"give: not caught up":         {GiveVote{"h3"}, with(idle, func(v *Vertex) { v.Members[3].State = Lagging }), NotCaughtUp},
+	"give: unknown":               {GiveVote{"h9"}, nil, NotAMember},
+	"give: no primary":            {GiveVote{"h3"}, with(idle, noPrimary), NoPrimary},
+	"give: stalled primary":       {GiveVote{"h3"}, with(idle, func(v *Vertex) { v.Members[0].State = Stalled }), NoPrimary},
+	"give: eighth":                {GiveVote{"x"}, with(voters(2), func(v *Vertex) { v.Members = append(v.Members, Member{Host: "x"}) }), TooManyVoters},
+	"give: no majority":           {GiveVote{"h3"}, with(idle, down(1, 2)), NoMajority},
+	"give":                        {GiveVote{"h3"}, idle, nil},
+	"take: has none":              {TakeVote{"h3"}, idle, HasNoVote},
+	"take: priority":              {TakeVote{"h3"}, nil, HasPriority},
+	"take: primary":               {TakeVote{"h0"}, nil, IsPrimary},
+	"take: arbiter":               {TakeVote{"h4"}, nil, IsArbiter},
+	"take: majority lost by it":   {TakeVote{"h3"}, with(down(1, 2), func(v *Vertex) { v.Members[3].Priority = 0 }), NoMajority},
+	"take":                        {TakeVote{"h3"}, func(v *Vertex) { v.Members[3].Priority = 0 }, nil},
+	"priority: same":              {SetPriority{"h1", 2}, nil, NothingToDo},
+	"priority: primary to 0":      {SetPriority{"h0", 0}, nil, IsPrimary},
+	"priority: arbiter":           {SetPriority{"h4", 1}, nil, IsArbiter},
+	"priority: no vote":           {SetPriority{"h3", 1}, idle, HasNoVote},
+	"priority: hidden":            {SetPriority{"h3", 1}, func(v *Vertex) { v.Members[3].Hidden, v.Members[3].Priority = true, 0 }, HiddenOrDelayed},
+	"priority: stale":             {SetPriority{"h3", 3}, func(v *Vertex) { v.Members[3].State = Lagging }, NotCaughtUp},
+	"priority: too large":         {SetPriority{"h3", 1001}, nil, PriorityTooLarge},
+	"priority: no majority":       {SetPriority{"h3", 0}, down(1, 2, 3), NoMajority},
+	"priority: down to 0":         {SetPriority{"h3", 0}, down(3), nil},
+	"visibility: priority":        {SetVisibility{"h3", true, 0}, nil, HasPriority},
+	"visibility: arbiter":         {SetVisibility{"h4", true, 0}, nil, IsArbiter},
+	"visibility: same":            {SetVisibility{"h3", false, 0}, idle, NothingToDo},
+	"visibility":                  {SetVisibility{"h3", true, time.Hour}, idle, nil},
+	"step-down: not the primary":  {StepDown{"h1", "h0"}, nil, NoPrimary},
+	"step-down: to itself":        {StepDown{"h0", "h0"}, nil, IsPrimary},
+	"step-down: to the lower":     {StepDown{"h0", "h2"}, nil, WouldComeBack},
+	"step-down: to the arbiter":   {StepDown{"h0", "h4"}, nil, NotElectable},
+	"step-down: to a dead one":    {StepDown{"h0", "h1"}, down(1), NotElectable},
+	"step-down: no majority":      {StepDown{"h0", "h1"}, down(2, 3, 4), NoMajority},
+	"step-down":                   {StepDown{"h0", "h1"}, nil, nil},
+	"election: none due":          {AwaitElection{}, nil, NoElectionIsDue},
+	"election: none possible":     {AwaitElection{}, with(noPrimary, down(1, 2, 3)), NoElectionIsDue},
+	"election":                    {AwaitElection{}, noPrimary, nil},
+	"await: healthy":              {Await{"h1"}, nil, NotOnItsWay},
+	"await: down":                 {Await{"h1"}, down(1), NotOnItsWay},
+	"await: no copy left":         {Await{"h1"}, with(noPrimary, down(0, 2, 3), func(v *Vertex) { v.Members[1].State = Recovering }), NoSource},
+	"rebuild: vote":               {Rebuild{Host: "h3"}, with(down(3), func(v *Vertex) { v.Members[3].Priority = 0 }), HasVote},
+	"rebuild: priority":           {Rebuild{Host: "h3"}, down(3), HasPriority},
+	"rebuild: primary":            {Rebuild{Host: "h0"}, nil, IsPrimary},
+	"rebuild: arbiter":            {Rebuild{Host: "h4"}, nil, IsArbiter},
+	"rebuild: healthy":            {Rebuild{Host: "h3"}, idle, NothingToDo},
+	"rebuild: lost":               {Rebuild{Host: "h3"}, with(idle, func(v *Vertex) { v.Members[3].State = Lost }), MachineIsLost},
+	"rebuild: majority elsewhere": {Rebuild{Host: "h3"}, with(idle, down(1, 2, 3)), NoMajority},
+	"rebuild: stalled primary":    {Rebuild{Host: "h3"}, with(idle, down(1, 2, 3), func(v *Vertex) { v.Members[0].State = Stalled }), NoPrimary},
+	"rebuild":                     {Rebuild{Host: "h3"}, with(idle, down(3)), nil},
+	"replace: no spare":           {Replace{Host: "h3", By: "s0"}, idle, NotASpare},
+	"replace: vote":               {Replace{Host: "h3", By: "s0"}, with(spare, func(v *Vertex) { v.Members[3].Priority = 0 }), HasVote},
+	"replace":                     {Replace{Host: "h3", By: "s0"}, with(idle, spare), nil},
+	"oplog: arbiter":              {ResizeOplog{"h4", 1000}, nil, IsArbiter},
+	"oplog: down":                 {ResizeOplog{"h3", 1000}, down(3), DoesNotAnswer},
+	"oplog: same":                 {ResizeOplog{"h3", 50_000}, nil, NothingToDo},
+	"oplog":                       {ResizeOplog{"h3", 1000}, nil, nil},
+	"add: no spare":               {Add{Host: "s0"}, nil, NotASpare},
+	"add: no majority":            {Add{Host: "s0"}, with(spare, down(1, 2, 3)), NoMajority},
+	"add: eighth vote":            {Add{Host: "s0", Arbiter: true}, with(spare, voters(2)), TooManyVoters},
+	"add":                         {Add{Host: "s0"}, spare, nil},
+	"add: fifty-first": {Add{Host: "s0"}, with(spare, func(v *Vertex) {
+		for len(v.Members) < 50 {
+			v.Members = append(v.Members, Member{Host: string(rune('A' + len(v.Members)))})
+		}
+	}), TooManyMembers},
+	"remove: vote":              {Remove{"h3"}, func(v *Vertex) { v.Members[3].Priority = 0 }, HasVote},
+	"remove: primary":           {Remove{"h0"}, nil, IsPrimary},
+	"remove: unknown":           {Remove{"h9"}, nil, NotAMember},
+	"remove: arbiter needed":    {Remove{"h4"}, down(1, 2), NoMajority},
+	"remove: arbiter":           {Remove{"h4"}, nil, nil},
+	"remove: dead arbiter":      {Remove{"h4"}, down(4), nil},
+	"remove: member at leisure": {Remove{"h3"}, idle, nil},
+}
+
 func TestPreconditions(t *testing.T) {
 	t.Parallel()
 
-	l := layout(t, "ppssa") // h0 (primary), h1: priority 2; h2, h3: 1; h4: arbiter
-	down := func(hosts ...int) func(*Vertex) {
-		return func(v *Vertex) {
-			for _, h := range hosts {
-				v.Members[h].State = Down
-			}
-		}
-	}
-	idle := func(v *Vertex) { v.Members[3].Votes, v.Members[3].Priority = 0, 0 }
-	with := func(edits ...func(*Vertex)) func(*Vertex) {
-		return func(v *Vertex) {
-			for _, e := range edits {
-				e(v)
-			}
-		}
-	}
-	spare := func(v *Vertex) { v.Spares = []Spare{{Host: "s0", Zone: "c", Instance: "m"}} }
-	noPrimary := func(v *Vertex) { v.Members[0].Primary = false }
-	voters := func(n int) func(*Vertex) {
-		return func(v *Vertex) {
-			for i := range n {
-				v.Members = append(v.Members, Member{Host: string(rune('p' + i)), Votes: 1})
-			}
-		}
-	}
-	for name, test := range map[string]struct {
-		op   Operation
-		edit func(*Vertex)
-		want error
-	}{
-		"give: to a voter":            {GiveVote{"h1"}, nil, HasVote},
-		"give: not caught up":         {GiveVote{"h3"}, with(idle, func(v *Vertex) { v.Members[3].State = Lagging }), NotCaughtUp},
-		"give: unknown":               {GiveVote{"h9"}, nil, NotAMember},
-		"give: no primary":            {GiveVote{"h3"}, with(idle, noPrimary), NoPrimary},
-		"give: stalled primary":       {GiveVote{"h3"}, with(idle, func(v *Vertex) { v.Members[0].State = Stalled }), NoPrimary},
-		"give: eighth":                {GiveVote{"x"}, with(voters(2), func(v *Vertex) { v.Members = append(v.Members, Member{Host: "x"}) }), TooManyVoters},
-		"give: no majority":           {GiveVote{"h3"}, with(idle, down(1, 2)), NoMajority},
-		"give":                        {GiveVote{"h3"}, idle, nil},
-		"take: has none":              {TakeVote{"h3"}, idle, HasNoVote},
-		"take: priority":              {TakeVote{"h3"}, nil, HasPriority},
-		"take: primary":               {TakeVote{"h0"}, nil, IsPrimary},
-		"take: arbiter":               {TakeVote{"h4"}, nil, IsArbiter},
-		"take: majority lost by it":   {TakeVote{"h3"}, with(down(1, 2), func(v *Vertex) { v.Members[3].Priority = 0 }), NoMajority},
-		"take":                        {TakeVote{"h3"}, func(v *Vertex) { v.Members[3].Priority = 0 }, nil},
-		"priority: same":              {SetPriority{"h1", 2}, nil, NothingToDo},
-		"priority: primary to 0":      {SetPriority{"h0", 0}, nil, IsPrimary},
-		"priority: arbiter":           {SetPriority{"h4", 1}, nil, IsArbiter},
-		"priority: no vote":           {SetPriority{"h3", 1}, idle, HasNoVote},
-		"priority: hidden":            {SetPriority{"h3", 1}, func(v *Vertex) { v.Members[3].Hidden, v.Members[3].Priority = true, 0 }, HiddenOrDelayed},
-		"priority: stale":             {SetPriority{"h3", 3}, func(v *Vertex) { v.Members[3].State = Lagging }, NotCaughtUp},
-		"priority: too large":         {SetPriority{"h3", 1001}, nil, PriorityTooLarge},
-		"priority: no majority":       {SetPriority{"h3", 0}, down(1, 2, 3), NoMajority},
-		"priority: down to 0":         {SetPriority{"h3", 0}, down(3), nil},
-		"visibility: priority":        {SetVisibility{"h3", true, 0}, nil, HasPriority},
-		"visibility: arbiter":         {SetVisibility{"h4", true, 0}, nil, IsArbiter},
-		"visibility: same":            {SetVisibility{"h3", false, 0}, idle, NothingToDo},
-		"visibility":                  {SetVisibility{"h3", true, time.Hour}, idle, nil},
-		"step-down: not the primary":  {StepDown{"h1", "h0"}, nil, NoPrimary},
-		"step-down: to itself":        {StepDown{"h0", "h0"}, nil, IsPrimary},
-		"step-down: to the lower":     {StepDown{"h0", "h2"}, nil, WouldComeBack},
-		"step-down: to the arbiter":   {StepDown{"h0", "h4"}, nil, NotElectable},
-		"step-down: to a dead one":    {StepDown{"h0", "h1"}, down(1), NotElectable},
-		"step-down: no majority":      {StepDown{"h0", "h1"}, down(2, 3, 4), NoMajority},
-		"step-down":                   {StepDown{"h0", "h1"}, nil, nil},
-		"election: none due":          {AwaitElection{}, nil, NoElectionIsDue},
-		"election: none possible":     {AwaitElection{}, with(noPrimary, down(1, 2, 3)), NoElectionIsDue},
-		"election":                    {AwaitElection{}, noPrimary, nil},
-		"await: healthy":              {Await{"h1"}, nil, NotOnItsWay},
-		"await: down":                 {Await{"h1"}, down(1), NotOnItsWay},
-		"await: no copy left":         {Await{"h1"}, with(noPrimary, down(0, 2, 3), func(v *Vertex) { v.Members[1].State = Recovering }), NoSource},
-		"rebuild: vote":               {Rebuild{Host: "h3"}, with(down(3), func(v *Vertex) { v.Members[3].Priority = 0 }), HasVote},
-		"rebuild: priority":           {Rebuild{Host: "h3"}, down(3), HasPriority},
-		"rebuild: primary":            {Rebuild{Host: "h0"}, nil, IsPrimary},
-		"rebuild: arbiter":            {Rebuild{Host: "h4"}, nil, IsArbiter},
-		"rebuild: healthy":            {Rebuild{Host: "h3"}, idle, NothingToDo},
-		"rebuild: lost":               {Rebuild{Host: "h3"}, with(idle, func(v *Vertex) { v.Members[3].State = Lost }), MachineIsLost},
-		"rebuild: majority elsewhere": {Rebuild{Host: "h3"}, with(idle, down(1, 2, 3)), NoMajority},
-		"rebuild: stalled primary":    {Rebuild{Host: "h3"}, with(idle, down(1, 2, 3), func(v *Vertex) { v.Members[0].State = Stalled }), NoPrimary},
-		"rebuild":                     {Rebuild{Host: "h3"}, with(idle, down(3)), nil},
-		"replace: no spare":           {Replace{Host: "h3", By: "s0"}, idle, NotASpare},
-		"replace: vote":               {Replace{Host: "h3", By: "s0"}, with(spare, func(v *Vertex) { v.Members[3].Priority = 0 }), HasVote},
-		"replace":                     {Replace{Host: "h3", By: "s0"}, with(idle, spare), nil},
-		"oplog: arbiter":              {ResizeOplog{"h4", 1000}, nil, IsArbiter},
-		"oplog: down":                 {ResizeOplog{"h3", 1000}, down(3), DoesNotAnswer},
-		"oplog: same":                 {ResizeOplog{"h3", 50_000}, nil, NothingToDo},
-		"oplog":                       {ResizeOplog{"h3", 1000}, nil, nil},
-		"add: no spare":               {Add{Host: "s0"}, nil, NotASpare},
-		"add: no majority":            {Add{Host: "s0"}, with(spare, down(1, 2, 3)), NoMajority},
-		"add: eighth vote":            {Add{Host: "s0", Arbiter: true}, with(spare, voters(2)), TooManyVoters},
-		"add":                         {Add{Host: "s0"}, spare, nil},
-		"add: fifty-first": {Add{Host: "s0"}, with(spare, func(v *Vertex) {
-			for len(v.Members) < 50 {
-				v.Members = append(v.Members, Member{Host: string(rune('A' + len(v.Members)))})
-			}
-		}), TooManyMembers},
-		"remove: vote":              {Remove{"h3"}, func(v *Vertex) { v.Members[3].Priority = 0 }, HasVote},
-		"remove: primary":           {Remove{"h0"}, nil, IsPrimary},
-		"remove: unknown":           {Remove{"h9"}, nil, NotAMember},
-		"remove: arbiter needed":    {Remove{"h4"}, down(1, 2), NoMajority},
-		"remove: arbiter":           {Remove{"h4"}, nil, nil},
-		"remove: dead arbiter":      {Remove{"h4"}, down(4), nil},
-		"remove: member at leisure": {Remove{"h3"}, idle, nil},
-	} {
-		v := l.Healthy(hosts)
+	for name, test := range preconditionCases {
+		v := layout(t, "ppssa").Healthy(hosts)
 		if test.edit != nil {
 			test.edit(&v)
 		}

@@ -31,7 +31,13 @@ const (
 	kafka    = "github.com/twmb/franz-go/..."
 	postgres = "github.com/jackc/pgx/v5/..."
 	s3       = "github.com/aws/..."
-	basics   = "golang.org/x/... github.com/klauspost/compress/... github.com/xdg-go/scram/... " + metrics
+	basics   = "golang.org/x/... github.com/klauspost/compress/... github.com/cespare/xxhash/... github.com/xdg-go/scram/... " + metrics
+)
+
+// What test support of a package (metadatatest and its like) may import beside.
+const (
+	testOurs   = "internal/testkit"
+	testOthers = "github.com/stretchr/testify/... pgregory.net/rapid go.uber.org/goleak"
 )
 
 // rule says what a package may import: packages of ours, and of others beside
@@ -59,8 +65,8 @@ var rules = []rule{
 	{"switchover/...", "switchover/... " + vocabulary + " " + support, bsonOnly + " " + basics},
 
 	{"shard/...", "shard/... " + vocabulary + " " + support, driver + " " + basics},
-	{"metadata/...", "metadata/... " + vocabulary + " " + support, postgres + " " + bsonOnly + " " + basics + " github.com/stretchr/testify/..."},
-	{"cdc/...", "cdc/... " + vocabulary + " " + support, driver + " " + kafka + " " + s3 + " " + basics + " github.com/stretchr/testify/..."},
+	{"metadata/...", "metadata/... " + vocabulary + " " + support, postgres + " " + bsonOnly + " " + basics},
+	{"cdc/...", "cdc/... " + vocabulary + " " + support, driver + " " + kafka + " " + s3 + " " + basics},
 	{"replication/...", "replication/... " + vocabulary + " " + support, driver + " " + kafka + " " + basics},
 	{"bulkimport/...", "bulkimport/... " + vocabulary + " " + support, driver + " " + s3 + " " + basics},
 	{"validation/...", "validation/... " + vocabulary + " " + support, driver + " " + basics},
@@ -96,6 +102,9 @@ func matches(patterns, path string) bool {
 func ruleOf(pkg string) (rule, bool) {
 	for _, r := range rules {
 		if matches(r.pkg, pkg) {
+			if strings.HasSuffix(pkg, "test") {
+				r.ours, r.others = r.ours+" "+testOurs, r.others+" "+testOthers
+			}
 			return r, true
 		}
 	}
