@@ -74,8 +74,10 @@ type run struct {
 	heart *heart
 	epoch int64
 
-	mu    sync.Mutex
-	saved Position // what a restart would begin with
+	saving sync.Mutex // held while a position is saved
+	mu     sync.Mutex
+	saved  Position // what a restart would begin with
+	lost   string   // why there will be no restart
 }
 
 // Run captures until ctx ends or an error leaves nothing to try: a newer owner
@@ -216,8 +218,14 @@ func (r *run) begin(ctx context.Context) error {
 	return r.save(ctx, p)
 }
 
-// save replaces the saved position; refused, somebody else owns it.
+// save replaces the saved position; refused, somebody else owns it. Once the
+// history is lost, every position says so.
 func (r *run) save(ctx context.Context, p Position) error {
+	r.saving.Lock()
+	defer r.saving.Unlock()
+	r.mu.Lock()
+	p.Lost = r.lost
+	r.mu.Unlock()
 	value, err := p.encode()
 	if err != nil {
 		return err
@@ -241,9 +249,10 @@ func (r *run) base() Position {
 // lose writes down that the history is lost, so that no restart goes on as if
 // nothing had happened.
 func (r *run) lose(ctx context.Context, err error) error {
-	p := r.base()
-	p.Lost = err.Error()
-	if serr := r.save(ctx, p); serr != nil {
+	r.mu.Lock()
+	r.lost = err.Error()
+	r.mu.Unlock()
+	if serr := r.save(ctx, r.base()); serr != nil {
 		r.log.ErrorContext(ctx, "lost history was not recorded", "error", serr)
 	}
 	return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"drover/cdc"
 	"drover/chunk"
@@ -354,6 +356,13 @@ func TestPositionStoreDown(t *testing.T) {
 	}, time.Minute, 5*time.Millisecond)
 }
 
+// fail lets the next n reports fail.
+func (s *stragglers) fail(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.broken = n
+}
+
 func (p *positions) setBroken(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -370,12 +379,15 @@ func TestStragglersAreReported(t *testing.T) {
 		_, err := coll.InsertOne(t.Context(), bson.D{{Key: "_id", Value: id}})
 		require.NoError(t, err)
 	}
+	b.begun(t)
 	put(1)
 	b.marker(t, chunk.Marker{Kind: chunk.FinalMarker, Migration: 7, Attempt: 6, Placement: 42, Round: 1})
+	b.stragglers.fail(3)
 	put(2)
 	b.marker(t, chunk.Marker{Kind: chunk.OpenMarker, Migration: 7, Attempt: 8, Placement: 42, Round: 1})
 	put(3)
-	b.seam(t)
+	log := b.read(t, b.seam(t))
+	require.Len(t, changes(log), 3, "a straggler is in the log too")
 	list := b.stragglers.list()
 	require.Len(t, list, 1)
 	require.Equal(t, "write", list[0].Kind)
@@ -447,4 +459,47 @@ func TestTopicIsMadeOnce(t *testing.T) {
 	}
 	err = cdc.EnsureTopic(t.Context(), client, name, cdc.TopicSettings{Partitions: 5})
 	require.True(t, failure.HasCode(err, "log.partitions_differ"), "%v", err)
+}
+
+// The rights that a shard's capture user has are enough, and it can't be
+// mistaken for a user who may write elsewhere.
+func TestCaptureWithItsOwnRights(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	admin := b.client.Database("admin")
+	resource := func(db, coll string, actions ...string) bson.D {
+		return bson.D{
+			{Key: "resource", Value: bson.D{{Key: "db", Value: db}, {Key: "collection", Value: coll}}},
+			{Key: "actions", Value: actions},
+		}
+	}
+	require.NoError(t, admin.RunCommand(t.Context(), bson.D{
+		{Key: "createRole", Value: "capture_test"}, {Key: "roles", Value: bson.A{}},
+		{Key: "privileges", Value: bson.A{
+			resource("", "", "changeStream", "find", "listIndexes"),
+			resource("drover", "markers", "find", "insert", "update"),
+		}},
+	}).Err())
+	require.NoError(t, admin.RunCommand(t.Context(), bson.D{
+		{Key: "createUser", Value: chunk.CaptureUser}, {Key: "pwd", Value: "secret"}, {Key: "roles", Value: bson.A{"capture_test"}},
+	}).Err())
+	coll := b.client.Database(database).Collection("c")
+	_, err := coll.Indexes().CreateOne(t.Context(), mongo.IndexModel{
+		Keys: bson.D{{Key: "at", Value: 1}}, Options: options.Index().SetExpireAfterSeconds(1 << 30),
+	})
+	require.NoError(t, err)
+	c := b.capture(nil)
+	c.Client = connect(t, strings.Replace(b.shard.URI(), "mongodb://", "mongodb://"+chunk.CaptureUser+":secret@", 1))
+	start(t, c)
+	b.begun(t)
+	_, err = coll.InsertOne(t.Context(), bson.D{{Key: "_id", Value: 1}})
+	require.NoError(t, err)
+	b.marker(t, chunk.Marker{Kind: chunk.FinalMarker, Migration: 7, Attempt: 6, Placement: 42, Round: 1})
+	_, err = coll.DeleteOne(t.Context(), bson.D{{Key: "_id", Value: 1}})
+	require.NoError(t, err)
+	b.seam(t)
+	list := b.stragglers.list()
+	require.Len(t, list, 1)
+	require.Equal(t, "ttl-suspect", list[0].Kind)
 }

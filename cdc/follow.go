@@ -18,6 +18,7 @@ import (
 // session captures from the saved position with one producer. A produce error
 // ends it: what Kafka did not acknowledge is read and numbered again.
 func (r *run) session(ctx context.Context) error {
+	parent := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	p, err := newProducer(ctx, r, cancel)
@@ -36,8 +37,7 @@ func (r *run) session(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			err = context.Cause(ctx)
-			var s stopped
-			if !errors.As(err, &s) {
+			if parent.Err() != nil && !final(err) {
 				f.leave(ctx)
 			}
 			return err
@@ -66,6 +66,7 @@ type follower struct {
 	saver    *saver
 	looked   time.Time // when a position was last handed to the saver
 	moved    bool      // something came since the stream was opened
+	halfway  bool      // a change is numbered whose records are not all sent
 }
 
 // errReopened ends the use of a stream which the driver resumed by itself: what
@@ -162,7 +163,7 @@ func (f *follower) one(ctx context.Context, raw, token bson.Raw) error {
 	if err != nil {
 		return failure.New(failure.Invalid, "capture.bad_event", "change of %s after seq %d: %w", f.Shard, f.position.Seq-1, err)
 	}
-	f.moved = true
+	f.moved, f.halfway = true, true
 	if out.straggler != 0 {
 		if err := f.straggler(ctx, &out, raw); err != nil {
 			// numbered already: only a new session numbers it again
@@ -173,6 +174,7 @@ func (f *follower) one(ctx context.Context, raw, token bson.Raw) error {
 	for _, rec := range out.records {
 		f.producer.send(rec)
 	}
+	f.halfway = false
 	f.Metrics.captured(f.Shard, out.event, out.records)
 	return f.at(ctx, "capture.sent")
 }
@@ -198,7 +200,7 @@ func (f *follower) offer() {
 // leave saves the position once more so that the next owner has little to do.
 func (f *follower) leave(ctx context.Context) {
 	f.saver.wait()
-	if len(f.position.Open.Session) > 0 {
+	if f.halfway || len(f.position.Open.Session) > 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), partingTime)

@@ -2,6 +2,7 @@ package cdc_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -75,13 +76,17 @@ func (p *positions) of(t testing.TB, shard string) (cdc.Position, bool) {
 
 // stragglers keeps what was reported.
 type stragglers struct {
-	mu   sync.Mutex
-	seen map[int64]cdc.Straggler
+	mu     sync.Mutex
+	seen   map[int64]cdc.Straggler
+	broken int // how often it fails yet
 }
 
 func (s *stragglers) Report(_ context.Context, one cdc.Straggler) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.broken--; s.broken >= 0 {
+		return errors.New("no connection")
+	}
 	if s.seen == nil {
 		s.seen = map[int64]cdc.Straggler{}
 	}
@@ -89,7 +94,7 @@ func (s *stragglers) Report(_ context.Context, one cdc.Straggler) error {
 	return nil
 }
 
-// kinds gives placement and kind of each report, in order of seq.
+// list gives what was reported.
 func (s *stragglers) list() []cdc.Straggler {
 	s.mu.Lock()
 	defer s.mu.Unlock()

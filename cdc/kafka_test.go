@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"drover/chunk"
+	"drover/devstack"
 	"drover/internal/testkit"
 )
 
@@ -106,6 +108,39 @@ func TestKafkaOutOfReach(t *testing.T) {
 		require.Eventually(t, func() bool { return load.count() > was+60 }, time.Minute, time.Millisecond)
 		w.set(false)
 	}
+	done := load.end()
+	complete(t, b.read(t, b.seam(t)), done)
+}
+
+// A broker that is killed loses nothing that it acknowledged; what it did not
+// acknowledge is sent again.
+func TestKafkaKilledAndRestarted(t *testing.T) {
+	t.Parallel()
+
+	testkit.Kafka(t) // says where a real broker can't run
+	opts := devstack.Options{Dir: t.TempDir(), Parts: []string{"kafka"}}
+	quiet := func(string, string) {}
+	stack, err := devstack.Up(t.Context(), opts, quiet)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, devstack.Down(context.WithoutCancel(t.Context()), opts, quiet)) })
+	b := setup(t, stack.Kafka.Brokers)
+	start(t, b.capture(nil))
+	load := b.load(t, 4)
+	was := load.count()
+	require.Eventually(t, func() bool { return load.count() > was+100 }, time.Minute, time.Millisecond)
+	_, parts, err := devstack.Status(t.Context(), opts)
+	require.NoError(t, err)
+	for _, part := range parts {
+		if part.Name == "kafka" && part.PID != 0 {
+			require.NoError(t, syscall.Kill(part.PID, syscall.SIGKILL))
+		}
+	}
+	was = load.count()
+	require.Eventually(t, func() bool { return load.count() > was+100 }, time.Minute, time.Millisecond)
+	_, err = devstack.Up(t.Context(), opts, quiet)
+	require.NoError(t, err)
+	was = load.count()
+	require.Eventually(t, func() bool { return load.count() > was+100 }, time.Minute, time.Millisecond)
 	done := load.end()
 	complete(t, b.read(t, b.seam(t)), done)
 }

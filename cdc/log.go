@@ -227,6 +227,9 @@ func (l *Log) FindMarker(ctx context.Context, shard, key string, from []int64) (
 	if err != nil {
 		return nil, err
 	}
+	if from != nil && len(from) != len(end) {
+		return nil, failure.New(failure.Invalid, "log.partitions_differ", "%d offsets for the %d partitions of %s", len(from), len(end), shard)
+	}
 	seams := make([]Seam, len(end))
 	group, ctx := errgroup.WithContext(ctx)
 	for p := range end {
