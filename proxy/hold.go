@@ -44,6 +44,10 @@ func (r *room) look() (polls int64, live bool, changed <-chan struct{}) {
 	return r.polls, r.live, r.changed
 }
 
+// pollTimeout bounds one poll: those who wait have little time, and the shards
+// may know what the metadata does not say.
+const pollTimeout = 500 * time.Millisecond
+
 // hold is one request's time in a room. The zero value has not begun.
 type hold struct {
 	since   time.Time
@@ -153,9 +157,10 @@ func (p *Proxy) poll(ctx context.Context, e *entry) {
 }
 
 // pollOnce takes over what the metadata says about e now. When it cannot be
-// read, announcements that have expired are forgotten and the shards decide.
-func (p *Proxy) pollOnce(ctx context.Context, e *entry) {
-	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.MetadataTimeout, errMetadataTimeout)
+// read, announcements that have expired are forgotten, the forwarding address is
+// followed if there is one, and the shards decide.
+func (p *Proxy) pollOnce(ctx context.Context, e *entry) (read bool) {
+	ctx, cancel := context.WithTimeoutCause(ctx, min(p.cfg.MetadataTimeout, pollTimeout), errMetadataTimeout)
 	defer cancel()
 
 	n, found, err := p.ports.Attempts.LatestAttempt(ctx, e.id)
@@ -169,12 +174,14 @@ func (p *Proxy) pollOnce(ctx context.Context, e *entry) {
 	}
 	if err != nil {
 		e.route.Load().gate.lapse(time.Now())
+		p.forwarded(p.background, e)
 	}
 	e.room.mu.Lock()
 	defer e.room.mu.Unlock()
 	e.room.live = live
 	e.room.polls++
 	e.room.broadcast()
+	return err == nil
 }
 
 // announce takes an announcement, from wherever it came, to the gates and to

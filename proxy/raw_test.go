@@ -21,19 +21,19 @@ import (
 
 // rawClient speaks the wire protocol by hand.
 type rawClient struct {
-	t  *testing.T
+	t  testing.TB
 	nc net.Conn
 	r  *wire.Reader
 	id int32
 }
 
 // dialRaw connects to a proxy.
-func dialRaw(t *testing.T, p *Proxy) *rawClient {
+func dialRaw(t testing.TB, p *Proxy) *rawClient {
 	t.Helper()
 	nc, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", p.Addr())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = nc.Close() })
-	require.NoError(t, nc.SetDeadline(time.Now().Add(20*time.Second)))
+	require.NoError(t, nc.SetDeadline(time.Now().Add(60*time.Second)))
 	return &rawClient{t: t, nc: nc, r: wire.NewReader(nc)}
 }
 

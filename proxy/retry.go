@@ -133,39 +133,14 @@ func (s *session) recheck(p chunk.PlacementID) {
 // record reads the number of the session's newest retryable write that the
 // shard of r knows of.
 func (p *Proxy) record(ctx context.Context, s *session, r *route) (number int64, found bool, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.ShardWait, errMetadataTimeout)
-	defer cancel()
-	conn, err := r.pool.Get(ctx)
-	if err != nil {
-		return 0, false, err //nolint:wrapcheck // only looked at
-	}
-	defer conn.Release()
 	id := s.upstreamSession(r.Placement.ID)
-	at, body := bsoncore.AppendDocumentStart(nil)
-	body = bsoncore.AppendStringElement(body, "find", "transactions")
-	body = bsoncore.AppendDocumentElement(body, "filter", document(func(dst []byte) []byte {
+	doc, err := p.lookUp(ctx, r, "config", "transactions", document(func(dst []byte) []byte {
 		return bsoncore.AppendBinaryElement(dst, "_id.id", bson.TypeBinaryUUID, id[:])
 	}))
-	body = bsoncore.AppendInt32Element(body, "limit", 1)
-	body = bsoncore.AppendBooleanElement(body, "singleBatch", true)
-	body = bsoncore.AppendDocumentElement(body, "readConcern", document(func(dst []byte) []byte {
-		return bsoncore.AppendStringElement(dst, "level", "majority")
-	}))
-	body = bsoncore.AppendInt64Element(body, "maxTimeMS", time.Second.Milliseconds())
-	body = bsoncore.AppendStringElement(body, "$db", "config")
-	body, _ = bsoncore.AppendDocumentEnd(body, at)
-	raw, err := conn.Command(ctx, body)
-	if err != nil {
-		return 0, false, err //nolint:wrapcheck // only looked at
+	if err != nil || doc == nil {
+		return 0, false, err
 	}
-	a := answer{raw: raw, route: r, status: statusOf(raw)}
-	if !a.ok {
-		return 0, false, a.asError()
-	}
-	view, _ := cursorOf(raw)
-	for w := wire.Walk(view.batch.Document()); w.Next(); {
-		n, _ := wire.Find(w.Document(), "txnNum")
-		number, found = n.Number()
-	}
+	n, _ := wire.Find(doc, "txnNum")
+	number, found = n.Number()
 	return number, found, nil
 }

@@ -331,3 +331,47 @@ func TestCursorsOverSwitch(t *testing.T) {
 	require.True(t, errors.As(small.Err(), &ce), "%v", small.Err())
 	require.Equal(t, int32(codeCursorNotFound), ce.Code)
 }
+
+// With the metadata down everything goes on by cached routes, and the fence
+// document of a placement that was left says where its chunk is.
+func TestMetadataDown(t *testing.T) {
+	t.Parallel()
+
+	f := newFleet(t, 2, 2)
+	for _, root := range f.roots {
+		f.must(root, "admin", bson.D{{Key: "createRole", Value: "fences"}, {Key: "roles", Value: bson.A{}}, {Key: "privileges", Value: bson.A{bson.D{
+			{Key: "resource", Value: bson.D{{Key: "db", Value: chunk.SystemDatabase}, {Key: "collection", Value: chunk.FencesCollection}}}, {Key: "actions", Value: bson.A{"find"}},
+		}}}})
+		f.must(root, "admin", bson.D{{Key: "grantRolesToUser", Value: chunk.DataUser}, {Key: "roles", Value: bson.A{"fences"}}})
+	}
+	p := f.start(Config{})
+	coll := f.dial(p).Database(testDatabase).Collection("legs")
+	doc := bson.D{{Key: "_id", Value: "x"}, {Key: "origin", Value: f.keysOf(1)[firstChunk][0]}}
+	_, err := coll.InsertOne(t.Context(), doc)
+	require.NoError(t, err)
+	m := f.newMove(firstChunk, "shard-b")
+	m.silent = true
+	m.fence()
+	m.shut()
+	m.publish()
+	m.open()
+	f.mu.Lock()
+	f.down = true
+	f.mu.Unlock()
+	fences := f.roots[m.from.Shard].Database(chunk.SystemDatabase).Collection(chunk.FencesCollection)
+	_, err = fences.InsertOne(t.Context(), bson.D{
+		{Key: "_id", Value: int64(m.from.ID)}, {Key: "attempt", Value: int64(m.attempt)}, {Key: "state", Value: "fenced"},
+		{Key: "forward", Value: bson.D{{Key: "shard", Value: m.to.Shard}, {Key: "placement", Value: int64(m.to.ID)}, {Key: "database", Value: m.to.Database}, {Key: "token", Value: int64(f.token)}}},
+	})
+	require.NoError(t, err)
+	res, err := coll.UpdateOne(t.Context(), doc, bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}})
+	require.NoError(t, err)
+	require.Equal(t, int64(1), res.ModifiedCount)
+	require.NoError(t, coll.FindOne(t.Context(), doc).Err())
+	_, err = coll.Database().Collection("unknown").InsertOne(t.Context(), bson.D{})
+	require.Error(t, err)
+	require.NotContains(t, err.Error(), "metadata is down", "causes go to the log")
+	f.mu.Lock()
+	f.down = false
+	f.mu.Unlock()
+}

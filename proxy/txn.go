@@ -343,8 +343,13 @@ func (p *Proxy) sendCommit(ctx context.Context, q *request, t *txn, r *route) er
 // this proxy having heard of it: there, it is aborted instead of committed. over
 // is false when the commit may go on.
 func (p *Proxy) settleStranger(ctx context.Context, t *txn, r *route, e *entry) (over bool, _ error) {
-	p.pollOnce(ctx, e)
-	if e.route.Load().Placement.ID == r.Placement.ID && r.gate.open(writes) {
+	read := p.pollOnce(ctx, e)
+	serving := e.route.Load().Placement.ID == r.Placement.ID && r.gate.open(writes)
+	if serving && !read {
+		f, err := p.readFence(ctx, r)
+		serving = err == nil && !f.fenced
+	}
+	if serving {
 		return false, nil
 	}
 	s, err := p.decide(ctx, "abortTransaction", r, t.session, t.number, nil)
