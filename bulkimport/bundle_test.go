@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,12 +26,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// bundle is one source and one target on a shard of the test's own, and a bucket.
+// bundle is one source and one target on a shard, and a bucket.
 type bundle struct {
 	client         *mongo.Client
 	source, target *mongo.Database
 	slices         *bulkimporttest.Memory
 	importer       *bulkimport.Importer
+	last           *atomic.Int64 // migration that was made on the shard
 }
 
 // setup starts the servers and gives an importer with small slices.
@@ -50,16 +52,28 @@ func setup(t *testing.T) *bundle {
 		defer cancel()
 		require.NoError(t, client.Disconnect(ctx))
 	})
-	b := &bundle{client: client, source: client.Database("app_0001_p1"), target: client.Database("app_0001_p2"), slices: &bulkimporttest.Memory{}}
-	b.importer = &bulkimport.Importer{
-		Migration: 7,
-		Source:    bulkimport.Source{Client: client, Database: b.source.Name(), Start: b.mark(t)},
-		Target:    bulkimport.Target{Client: client, Database: b.target.Name(), KeepsEmptyTimestamps: true},
-		Bucket:    bulkimport.Bucket{Client: storage, Name: bucket.Bucket},
-		Slices:    b.slices,
+	b := &bundle{client: client, last: new(atomic.Int64), importer: &bulkimport.Importer{Bucket: bulkimport.Bucket{Client: storage, Name: bucket.Bucket}}}
+	return b.fresh(t)
+}
+
+// fresh gives a migration of a test's own on the same servers.
+func (b *bundle) fresh(t *testing.T) *bundle {
+	t.Helper()
+	m := chunk.MigrationID(b.last.Add(1))
+	f := &bundle{
+		client: b.client, last: b.last, slices: &bulkimporttest.Memory{},
+		source: b.client.Database(chunk.PhysicalName(chunk.NewID("app", int(m)), 1)),
+		target: b.client.Database(chunk.PhysicalName(chunk.NewID("app", int(m)), 2)),
+	}
+	f.importer = &bulkimport.Importer{
+		Migration: m,
+		Source:    bulkimport.Source{Client: b.client, Database: f.source.Name(), Start: b.mark(t)},
+		Target:    bulkimport.Target{Client: b.client, Database: f.target.Name(), KeepsEmptyTimestamps: true},
+		Bucket:    b.importer.Bucket,
+		Slices:    f.slices,
 		Limits:    bulkimport.Limits{Documents: 40, Bytes: 64 * bulkimport.KiB},
 	}
-	return b
+	return f
 }
 
 // again gives an importer as another process would make it.

@@ -1,12 +1,15 @@
 package bulkimport_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 
+	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -18,9 +21,33 @@ import (
 	"drover/internal/stoppoint"
 )
 
-func TestImportKeepsEveryTypeOfValue(t *testing.T) {
+// TestOnOneShard runs what can share a server: each test has a migration of its own.
+func TestOnOneShard(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	shared := setup(t)
+	for name, test := range map[string]func(*testing.T, *bundle){
+		"ImportKeepsEveryTypeOfValue":           testImportKeepsEveryTypeOfValue,
+		"EmptyCollectionHasAWindow":             testEmptyCollectionHasAWindow,
+		"SliceThatIsTooLargeIsCut":              testSliceThatIsTooLargeIsCut,
+		"LargestDocuments":                      testLargestDocuments,
+		"KilledImportResumes":                   testKilledImportResumes,
+		"DocumentWithoutItsUniqueValueIsParked": testDocumentWithoutItsUniqueValueIsParked,
+		"EmptyTimestampsStay":                   testEmptyTimestampsStay,
+		"CollectionsOfOtherKinds":               testCollectionsOfOtherKinds,
+		"SliceReadAnewReplacesItsRange":         testSliceReadAnewReplacesItsRange,
+		"DamagedObjectIsRefused":                testDamagedObjectIsRefused,
+		"Refusals":                              testRefusals,
+		"WindowsHoldUnderWriters":               testWindowsHoldUnderWriters,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, shared)
+		})
+	}
+}
+
+func testImportKeepsEveryTypeOfValue(t *testing.T, shared *bundle) {
+	b := shared.fresh(t)
 	var docs []any
 	for n, id := range ids() {
 		docs = append(docs, bson.D{{Key: "_id", Value: id}, {Key: "n", Value: n}})
@@ -67,9 +94,8 @@ func requireWindows(t *testing.T, b *bundle, ids []any) {
 	require.True(t, lo.IsZero() && hi.IsZero())
 }
 
-func TestEmptyCollectionHasAWindow(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
+func testEmptyCollectionHasAWindow(t *testing.T, shared *bundle) {
+	b := shared.fresh(t)
 	require.NoError(t, b.source.CreateCollection(t.Context(), "empty"))
 	result, err := b.importer.Run(t.Context(), []chunk.Collection{collection(t, "empty", bson.D{{Key: "a", Value: 1}})})
 	require.NoError(t, err)
@@ -82,9 +108,8 @@ func TestEmptyCollectionHasAWindow(t *testing.T) {
 
 // A few large documents behind many small ones: a plan by numbers alone would
 // give a slice of them all.
-func TestSliceThatIsTooLargeIsCut(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
+func testSliceThatIsTooLargeIsCut(t *testing.T, shared *bundle) {
+	b := shared.fresh(t)
 	var docs []any
 	for n := range 2000 {
 		docs = append(docs, bson.D{{Key: "_id", Value: n}, {Key: "pad", Value: strings.Repeat("x", 100)}})
@@ -97,7 +122,7 @@ func TestSliceThatIsTooLargeIsCut(t *testing.T) {
 	_, err := b.importer.Run(t.Context(), []chunk.Collection{collection(t, "skewed")})
 	require.NoError(t, err)
 	b.requireCopied(t, "skewed")
-	all, err := b.slices.List(t.Context(), 7)
+	all, err := b.slices.List(t.Context(), b.importer.Migration)
 	require.NoError(t, err)
 	for _, s := range all {
 		require.LessOrEqual(t, s.Object.Documents, bulkimport.Documents(500), "%v", s)
@@ -105,9 +130,8 @@ func TestSliceThatIsTooLargeIsCut(t *testing.T) {
 	}
 }
 
-func TestLargestDocuments(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
+func testLargestDocuments(t *testing.T, shared *bundle) {
+	b := shared.fresh(t)
 	for n := range 3 {
 		b.insert(t, "large", bson.D{{Key: "_id", Value: n}, {Key: "pad", Value: strings.Repeat(fmt.Sprint(n), 13<<20)}})
 	}
@@ -122,14 +146,13 @@ var errKilled = errors.New("killed")
 // A process dies at each place where that matters, at the first pass and at a
 // later one; another one goes on. Nothing is missing, nothing is twice, and what
 // was stored is not stored again.
-func TestKilledImportResumes(t *testing.T) {
-	t.Parallel()
+func testKilledImportResumes(t *testing.T, shared *bundle) {
 	for _, point := range []string{
 		"import.planned", "import.object-stored", "import.stored", "import.inserted", "import.stretch-loaded", "import.before-loaded",
 	} {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
-			b := setup(t)
+			b := shared.fresh(t)
 			var docs []any
 			for n := range 1000 {
 				docs = append(docs, bson.D{{Key: "_id", Value: fmt.Sprintf("%x", n*7919)}, {Key: "a", Value: n % 13}, {Key: "pad", Value: strings.Repeat("y", 300)}})
@@ -149,10 +172,10 @@ func TestKilledImportResumes(t *testing.T) {
 					}
 					return nil
 				})
-				before, err := b.slices.List(t.Context(), 7)
+				before, err := b.slices.List(t.Context(), b.importer.Migration)
 				require.NoError(t, err)
 				_, err = i.Run(t.Context(), c)
-				after, listErr := b.slices.List(t.Context(), 7)
+				after, listErr := b.slices.List(t.Context(), b.importer.Migration)
 				require.NoError(t, listErr)
 				requireStoredStays(t, before, after)
 				if !killed {
@@ -181,9 +204,8 @@ func requireStoredStays(t *testing.T, before, after []bulkimport.Slice) {
 
 // Two documents held one unique value one after the other, and two slices saw
 // both of them.
-func TestDocumentWithoutItsUniqueValueIsParked(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
+func testDocumentWithoutItsUniqueValueIsParked(t *testing.T, shared *bundle) {
+	b := shared.fresh(t)
 	b.insert(t, "c", bson.D{{Key: "_id", Value: 1}, {Key: "u", Value: "x"}}, bson.D{{Key: "_id", Value: "one"}, {Key: "u", Value: "x"}},
 		bson.D{{Key: "_id", Value: 2}, {Key: "u", Value: "y"}})
 	_, err := b.target.Collection("c").Indexes().CreateOne(t.Context(),
@@ -206,9 +228,10 @@ func TestDocumentWithoutItsUniqueValueIsParked(t *testing.T) {
 	require.Len(t, contents(t, b.target, "c"), 2)
 
 	parked := contents(t, b.client.Database(chunk.SystemDatabase), chunk.ParkedCollection)
-	require.Len(t, parked, 1)
+	require.Equal(t, bulkimport.Documents(len(parked)), result.Parked, "no other test parks")
 	for _, p := range parked {
-		require.Equal(t, int64(7), p.Lookup("_id", "m").AsInt64())
+		require.Equal(t, int64(b.importer.Migration), p.Lookup("_id", "m").AsInt64())
+		require.Equal(t, int64(b.importer.Migration), p.Lookup("migration").AsInt64())
 		require.Equal(t, "c", p.Lookup("_id", "c").StringValue())
 		_, image := p.Lookup("doc").Binary()
 		require.Equal(t, p.Lookup("_id", "id"), bson.Raw(image).Lookup("_id"))
@@ -216,12 +239,11 @@ func TestDocumentWithoutItsUniqueValueIsParked(t *testing.T) {
 	}
 }
 
-func TestEmptyTimestampsStay(t *testing.T) {
-	t.Parallel()
+func testEmptyTimestampsStay(t *testing.T, shared *bundle) {
 	for _, keeps := range []bool{true, false} {
 		t.Run(fmt.Sprintf("keeps=%v", keeps), func(t *testing.T) {
 			t.Parallel()
-			b := setup(t)
+			b := shared.fresh(t)
 			b.insert(t, "c", bson.D{{Key: "_id", Value: 1}, {Key: "t", Value: bson.Timestamp{}}, {Key: "sub", Value: bson.D{{Key: "t", Value: bson.Timestamp{}}}}},
 				bson.D{{Key: "_id", Value: bson.Timestamp{}}, {Key: "a", Value: 1}, {Key: "t", Value: bson.Timestamp{}}}, bson.D{{Key: "_id", Value: 2}})
 			b.importer.Target.KeepsEmptyTimestamps = keeps
@@ -241,9 +263,8 @@ func TestEmptyTimestampsStay(t *testing.T) {
 	}
 }
 
-func TestCollectionsOfOtherKinds(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
+func testCollectionsOfOtherKinds(t *testing.T, shared *bundle) {
+	b := shared.fresh(t)
 	french := options.CreateCollection().SetCollation(&options.Collation{Locale: "fr", Strength: 2})
 	clustered := options.CreateCollection().SetClusteredIndex(bson.D{{Key: "key", Value: bson.D{{Key: "_id", Value: 1}}}, {Key: "unique", Value: true}})
 	strict := options.CreateCollection().SetValidator(bson.D{{Key: "missing", Value: bson.D{{Key: "$exists", Value: true}}}})
@@ -265,9 +286,111 @@ func TestCollectionsOfOtherKinds(t *testing.T) {
 	}
 }
 
-func TestRefusals(t *testing.T) {
+// A slice is read anew after its first object was loaded: what the first one had
+// and the second one has not is gone from the target.
+func testSliceReadAnewReplacesItsRange(t *testing.T, shared *bundle) {
+	b := shared.fresh(t)
+	var docs []any
+	for n := range 120 {
+		docs = append(docs, bson.D{{Key: "_id", Value: n}, {Key: "v", Value: 1}})
+	}
+	b.insert(t, "c", docs...)
+	c := []chunk.Collection{collection(t, "c")}
+	_, err := b.importer.Run(t.Context(), c)
+	require.NoError(t, err)
+	before, err := b.slices.List(t.Context(), b.importer.Migration)
+	require.NoError(t, err)
+	require.Greater(t, len(before), 2)
+
+	source := b.source.Collection("c")
+	within := bson.D{{Key: "_id", Value: bson.D{{Key: "$gte", Value: before[1].Lo.Lookup("_id")}, {Key: "$lt", Value: before[1].Hi.Lookup("_id")}}}}
+	_, err = source.DeleteOne(t.Context(), within)
+	require.NoError(t, err)
+	_, err = source.UpdateOne(t.Context(), within, bson.D{{Key: "$set", Value: bson.D{{Key: "v", Value: 2}}}})
+	require.NoError(t, err)
+	b.slices.Replan(b.importer.Migration, "c", 1)
+	_, err = b.again().Run(t.Context(), c)
+	require.NoError(t, err)
+	b.requireCopied(t, "c")
+	after, err := b.slices.List(t.Context(), b.importer.Migration)
+	require.NoError(t, err)
+	require.Equal(t, before[0].Object, after[0].Object, "only one slice was read again")
+	require.NotEqual(t, before[1].Object, after[1].Object)
+}
+
+// Whoever changes the bucket under an import does not get his documents in.
+func testDamagedObjectIsRefused(t *testing.T, shared *bundle) {
+	b := shared.fresh(t)
+	b.insert(t, "c", bson.D{{Key: "_id", Value: 1}})
+	c := collection(t, "c")
+	require.NoError(t, b.importer.Store(t.Context(), c))
+	all, err := b.slices.List(t.Context(), b.importer.Migration)
+	require.NoError(t, err)
+	for key, code := range map[string]string{
+		all[0].Object.Key: "import.object_damaged", bulkimport.ManifestKey(all[0].Object.Key): "import.object_damaged",
+	} {
+		bucket := b.importer.Bucket
+		get, err := bucket.Client.GetObject(t.Context(), &s3.GetObjectInput{Bucket: &bucket.Name, Key: &key})
+		require.NoError(t, err)
+		content, err := io.ReadAll(get.Body)
+		require.NoError(t, err)
+		spoilt := bytes.ReplaceAll(content, []byte(`"documents":1`), []byte(`"documents":2`))
+		if bytes.Equal(spoilt, content) {
+			spoilt[len(spoilt)-1] ^= 1
+		}
+		for _, body := range [][]byte{spoilt, content} {
+			_, err = bucket.Client.PutObject(t.Context(), &s3.PutObjectInput{Bucket: &bucket.Name, Key: &key, Body: bytes.NewReader(body)})
+			require.NoError(t, err)
+			if bytes.Equal(body, content) {
+				continue
+			}
+			_, err = b.again().Load(t.Context(), "c")
+			require.True(t, failure.HasCode(err, code), "%s: %v", key, err)
+		}
+		_, err = bucket.Client.DeleteObject(t.Context(), &s3.DeleteObjectInput{Bucket: &bucket.Name, Key: &key})
+		require.NoError(t, err)
+		_, err = b.again().Load(t.Context(), "c")
+		require.True(t, failure.HasCode(err, "import.object_missing"), "%v", err)
+		_, err = bucket.Client.PutObject(t.Context(), &s3.PutObjectInput{Bucket: &bucket.Name, Key: &key, Body: bytes.NewReader(content)})
+		require.NoError(t, err)
+	}
+	_, err = b.importer.Load(t.Context(), "c")
+	require.NoError(t, err)
+	b.requireCopied(t, "c")
+}
+
+// Slices that are cut and runs that are cancelled leave no cursor behind.
+func TestNoCursorStaysOpen(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
+	var docs []any
+	for n := range 3000 {
+		docs = append(docs, bson.D{{Key: "_id", Value: n}, {Key: "pad", Value: strings.Repeat("x", 50)}})
+	}
+	b.insert(t, "c", docs...)
+	open := func() int64 {
+		reply, err := b.client.Database("admin").RunCommand(t.Context(), bson.D{{Key: "serverStatus", Value: 1}}).Raw()
+		require.NoError(t, err)
+		return reply.Lookup("metrics", "cursor", "open", "total").AsInt64()
+	}
+	base := open()
+	c := collection(t, "c")
+	require.NoError(t, b.importer.Store(t.Context(), c), "limits are far below the plan")
+	require.Equal(t, base, open())
+	b.slices.Replan(b.importer.Migration, "c", 0)
+	for range 5 {
+		ctx, cancel := context.WithCancel(t.Context())
+		i := b.again()
+		i.Limits.Bytes = bulkimport.KiB
+		i.Stops = stoppoint.New(func(context.Context, string) error { cancel(); return nil })
+		require.Error(t, i.Store(ctx, c))
+		cancel()
+		require.Equal(t, base, open())
+	}
+}
+
+func testRefusals(t *testing.T, shared *bundle) {
+	b := shared.fresh(t)
 	require.NoError(t, b.source.CreateView(t.Context(), "view", "c", mongo.Pipeline{}))
 	b.insert(t, "c", bson.D{{Key: "_id", Value: 1}, {Key: "v", Value: 1}})
 	for name, code := range map[string]string{"view": "import.not_a_collection", "absent": "import.no_collection"} {

@@ -152,8 +152,12 @@ func (i *Importer) storeAll(ctx context.Context, c collection, order Order, all 
 		if len(planned) == 0 {
 			return nil
 		}
-		// Something is loaded already: a slice is being read anew.
-		anew := slices.ContainsFunc(all, func(s Slice) bool { return s.State == Loaded })
+		// Loading begins when all is stored: once it has begun, a slice that is only
+		// planned is being read anew.
+		_, anew, err := i.Bucket.recorded(ctx, beginKey(i.Migration, c.name))
+		if err != nil {
+			return err
+		}
 		readers, inner := errgroup.WithContext(ctx)
 		readers.SetLimit(atLeast(i.Readers, 2))
 		for _, s := range planned {
@@ -162,7 +166,6 @@ func (i *Importer) storeAll(ctx context.Context, c collection, order Order, all 
 		if err := readers.Wait(); err != nil {
 			return err
 		}
-		var err error
 		if all, err = i.of(ctx, c.name); err != nil {
 			return err
 		}

@@ -76,9 +76,8 @@ func inTransaction(ctx context.Context, client *mongo.Client, work func(context.
 // the start marker by the rule that the lanes follow. What comes out must be the
 // source, and outside the windows no event may meet a document in a state that
 // it does not expect.
-func TestWindowsHoldUnderWriters(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
+func testWindowsHoldUnderWriters(t *testing.T, shared *bundle) {
+	b := shared.fresh(t)
 	var docs []any
 	for n := range 300 {
 		for w := range 4 {

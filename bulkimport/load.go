@@ -52,6 +52,9 @@ func (i *Importer) Load(ctx context.Context, name string) (Result, error) {
 		return result, err
 	}
 	result.Orders[name] = groups[0][0].manifest.Order
+	if err := i.Bucket.record(ctx, beginKey(i.Migration, name), loadedStretch{}); err != nil {
+		return result, err
+	}
 	var sum loadedStretch
 	for _, runs := range groups {
 		done, err := i.loadRuns(ctx, name, runs)

@@ -75,9 +75,17 @@ func (s Source) inspect(ctx context.Context, name string) (collection, error) {
 
 // divides reports whether the collection can be cut at an _id. Binary values are
 // only safe as the bounds of an index scan (see find), which needs an index that
-// stands in the order of BSON.
+// stands in the order of BSON; code is not safe at all, SecantusDB compares it
+// with and without scope.
 func (c collection) divides(id bson.RawValue) bool {
-	return id.Type != bson.TypeBinary || !c.collated && !c.clustered
+	switch id.Type { //nolint:exhaustive // all others are safe
+	case bson.TypeBinary:
+		return !c.collated && !c.clustered
+	case bson.TypeJavaScript, bson.TypeCodeWithScope:
+		return false
+	default:
+		return true
+	}
 }
 
 // find gives the command that reads a range in the order of _id. exact says that
@@ -161,8 +169,10 @@ func (s Source) readInTransaction(ctx context.Context, c collection, slice Slice
 		return snapshot{}, fmt.Errorf("start session: %w", err)
 	}
 	defer session.EndSession(context.WithoutCancel(ctx))
-	if err := session.AdvanceOperationTime(&from); err != nil {
-		return snapshot{}, fmt.Errorf("wait for %v: %w", from, err)
+	if !from.IsZero() {
+		if err := session.AdvanceOperationTime(&from); err != nil {
+			return snapshot{}, fmt.Errorf("wait for %v: %w", from, err)
+		}
 	}
 	if err := session.StartTransaction(options.Transaction().SetReadConcern(readconcern.Snapshot()).
 		SetReadPreference(readpref.Primary())); err != nil {

@@ -72,6 +72,12 @@ func recordKey(runs []stored, s stretch) string {
 	return fmt.Sprintf("%sloaded-%x.json", collectionPrefix(first.Migration, first.Collection), sum.Sum(nil)[:12])
 }
 
+// beginKey names the record that is written before the first document of a
+// collection is loaded.
+func beginKey(m chunk.MigrationID, collection string) string {
+	return collectionPrefix(m, collection) + "loading.json"
+}
+
 // recorded reads the record of a stretch; ok is false when it is not loaded.
 func (b Bucket) recorded(ctx context.Context, key string) (done loadedStretch, ok bool, err error) {
 	content, err := b.get(ctx, key)

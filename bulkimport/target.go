@@ -154,14 +154,18 @@ func (t Target) unlikePresent(ctx context.Context, name string, docs []bson.Raw,
 	return left, nil
 }
 
-// park keeps a document whose unique value another one holds; lanes put it in
-// its place as soon as that is free.
+// park keeps a document whose unique value another one holds, in the form in
+// which lanes keep theirs: they put it in its place as soon as that is free.
 func (t Target) park(ctx context.Context, m chunk.MigrationID, name string, doc bson.Raw, d mongocode.Duplicate) error {
 	id := bson.D{{Key: "m", Value: int64(m)}, {Key: "c", Value: name}, {Key: "id", Value: doc.Lookup("_id")}}
-	image := bson.D{
-		{Key: "_id", Value: id}, {Key: "migration", Value: int64(m)}, {Key: "doc", Value: bson.Binary{Data: doc}},
-		{Key: "index", Value: orEmpty(d.Pattern)}, {Key: "key", Value: orEmpty(d.Value)}, {Key: "at", Value: time.Now()},
+	image := bson.D{{Key: "_id", Value: id}, {Key: "migration", Value: int64(m)}, {Key: "doc", Value: bson.Binary{Data: doc}}}
+	if d.Pattern != nil {
+		image = append(image, bson.E{Key: "index", Value: d.Pattern})
 	}
+	if d.Value != nil {
+		image = append(image, bson.E{Key: "key", Value: d.Value})
+	}
+	image = append(image, bson.E{Key: "at", Value: time.Now()})
 	collection := t.Client.Database(chunk.SystemDatabase).
 		Collection(chunk.ParkedCollection, options.Collection().SetWriteConcern(writeconcern.Majority()))
 	_, err := collection.ReplaceOne(ctx, bson.D{{Key: "_id", Value: id}}, image, options.Replace().SetUpsert(true))
@@ -169,14 +173,6 @@ func (t Target) park(ctx context.Context, m chunk.MigrationID, name string, doc 
 		return fmt.Errorf("park a document of %s.%s: %w", t.Database, name, err)
 	}
 	return nil
-}
-
-// orEmpty gives an empty document for none.
-func orEmpty(doc bson.Raw) any {
-	if doc == nil {
-		return bson.D{}
-	}
-	return doc
 }
 
 // restoreTimestamps puts documents right in which the server replaced an empty
@@ -253,7 +249,8 @@ func sameButTimestamps(found, doc bson.Raw) bool {
 }
 
 // clear deletes the documents of a slice's range, before a slice that was read
-// anew is loaded.
+// anew is loaded. Documents of other slices that were parked are parked again
+// by the load, which begins anew too.
 func (t Target) clear(ctx context.Context, c collection, s Slice) error {
 	opts := options.DeleteMany()
 	if c.collated {

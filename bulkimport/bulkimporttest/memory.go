@@ -83,6 +83,17 @@ func (m *Memory) List(_ context.Context, id chunk.MigrationID) ([]bulkimport.Sli
 	return slices.DeleteFunc(slices.Clone(m.all), func(s bulkimport.Slice) bool { return s.Migration != id }), nil
 }
 
+// Replan takes a slice back to planned, as an operator does who wants it read anew.
+func (m *Memory) Replan(id chunk.MigrationID, collection string, number int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for n, s := range m.all {
+		if s.Migration == id && s.Collection == collection && s.Number == number {
+			m.all[n].State, m.all[n].Object = bulkimport.Planned, bulkimport.Object{}
+		}
+	}
+}
+
 // of gives a copy of a collection's slices.
 func (m *Memory) of(id chunk.MigrationID, collection string) []bulkimport.Slice {
 	return slices.DeleteFunc(slices.Clone(m.all), func(s bulkimport.Slice) bool { return s.Migration != id || s.Collection != collection })
