@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/s3"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"drover/cdc"
 	"drover/contract"
@@ -46,9 +45,9 @@ type Activities struct {
 
 // Metrics of the parts that activities run.
 type Metrics struct {
-	Registry prometheus.Registerer
-	Capture  *cdc.CaptureMetrics
-	Lanes    *replication.Metrics
+	Capture *cdc.CaptureMetrics
+	Archive *cdc.ArchiveMetrics
+	Lanes   *replication.Metrics
 }
 
 // Register serves every activity that the queues name.
@@ -69,6 +68,7 @@ func (a *Activities) Register(r contract.Registry, queue string) {
 		contract.ReplicateUntilInSync.Register(r, a.ReplicateUntilInSync)
 		contract.ValidateChunk.Register(r, a.ValidateChunk)
 		contract.RunCapture.Register(r, a.RunCapture)
+		contract.RunArchive.Register(r, a.RunArchive)
 	case contract.FenceQueue:
 		contract.FenceSource.Register(r, a.FenceSource)
 		contract.PublishRoute.Register(r, a.PublishRoute)

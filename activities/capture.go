@@ -34,6 +34,32 @@ func (a *Activities) RunCapture(ctx context.Context, in contract.CaptureInput) (
 	return contract.None{}, beating(ctx, func() any { return in }, c.Run)
 }
 
+// RunArchive copies one shard's captured log from Kafka to S3 until it is
+// cancelled or another one takes over.
+func (a *Activities) RunArchive(ctx context.Context, in contract.CaptureInput) (contract.None, error) {
+	archive := &cdc.Archive{
+		Shard: in.Shard, Log: a.Log, Objects: &cdc.Objects{Client: a.S3, Bucket: a.Bucket}, Positions: archivePort{a.Store},
+		Metrics: a.Metrics.Archive, Logger: a.Logger, Stops: a.Stops,
+	}
+	return contract.None{}, beating(ctx, func() any { return in }, archive.Run)
+}
+
+// archivePort keeps the archive's positions in the metadata.
+type archivePort struct{ store *metadata.Store }
+
+var _ cdc.ArchivePositions = archivePort{}
+
+// Archived implements [cdc.ArchivePositions].
+func (p archivePort) Archived(ctx context.Context, topic string, partition int32) (int64, error) {
+	pos, err := p.store.ArchivePosition(ctx, topic, partition)
+	return pos.Offset, err
+}
+
+// SaveArchived implements [cdc.ArchivePositions].
+func (p archivePort) SaveArchived(ctx context.Context, topic string, partition int32, from, to int64, manifest string) error {
+	return p.store.SaveArchive(ctx, from, metadata.ArchivePosition{Topic: topic, Partition: partition, Offset: to, Manifest: manifest})
+}
+
 // positionsPort keeps capture's positions in the metadata.
 type positionsPort struct {
 	store *metadata.Store

@@ -13,6 +13,9 @@ import (
 // databases with their indexes and first grants, and only then is it visible to
 // proxies. A creation that was interrupted is finished by running it again.
 func CreateDatabase(ctx context.Context, store *metadata.Store, secret string, db chunk.Database, chunks []metadata.NewChunk) ([]chunk.Route, error) {
+	if err := shard.CheckUnique(db.Name, db.Collections); err != nil {
+		return nil, err
+	}
 	routes, err := store.CreateDatabase(ctx, db, chunks)
 	if err != nil {
 		return nil, err

@@ -82,9 +82,11 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Worker, error) {
 		Settings: activities.Settings{
 			GateLag: cfg.GateLag, GateLatency: cfg.GateLatency, SyncLag: cfg.SyncLag, Partitions: cfg.KafkaPartitions,
 		},
-		Owner:   owner,
-		Metrics: activities.Metrics{Registry: o.Registry, Capture: cdc.NewCaptureMetrics(o.Registry), Lanes: replication.NewMetrics(o.Registry)},
-		Stops:   o.Stops, Logger: o.Logger,
+		Owner: owner,
+		Metrics: activities.Metrics{
+			Capture: cdc.NewCaptureMetrics(o.Registry), Archive: cdc.NewArchiveMetrics(o.Registry), Lanes: replication.NewMetrics(o.Registry),
+		},
+		Stops: o.Stops, Logger: o.Logger,
 	}
 	protocol := switchover.Defaults()
 	protocol.FenceDeadline, protocol.ProxyGrace = cfg.FenceDeadline, cfg.ProxyGrace
