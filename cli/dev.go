@@ -86,7 +86,7 @@ func newDevUp(a *app) *cobra.Command {
 			if stack.Kafka.Engine == devstack.EngineEmbedded {
 				_, _ = fmt.Fprintln(a.env.Stderr, "note: the embedded Kafka keeps everything in memory; what it holds is lost when it stops")
 			}
-			return a.printStack(cmd.Context(), devstack.Options{Dir: opts.Dir, Tools: opts.Tools})
+			return a.printStack(cmd.Context(), devstack.Options{Dir: opts.Dir, Parts: opts.Parts, Tools: opts.Tools})
 		},
 	}
 	cmd.Flags().StringVar(&kafka, "kafka", "", "kafka (the real broker, needs Java) or embedded (a stand-in, in memory); default: as before, first kafka")

@@ -27,6 +27,7 @@ var projectSearchAttributes = map[string]enumspb.IndexedValueType{
 	"DocumentsToMove": enumspb.INDEXED_VALUE_TYPE_INT,
 }
 
+// options are the command line.
 type options struct {
 	host        string
 	port        int
@@ -46,6 +47,7 @@ type options struct {
 	stock       bool
 }
 
+// parseOptions reads the command line.
 func parseOptions(args []string) (options, error) {
 	o := options{
 		dynamic:    map[string]any{},
@@ -85,6 +87,7 @@ func parseOptions(args []string) (options, error) {
 	return o, nil
 }
 
+// addAttribute reads Name=Type.
 func (o *options) addAttribute(s string) error {
 	name, typ, ok := strings.Cut(s, "=")
 	if !ok || name == "" {
@@ -98,6 +101,7 @@ func (o *options) addAttribute(s string) error {
 	return nil
 }
 
+// addDynamic reads key=value, where value is a boolean, a number or text.
 func (o *options) addDynamic(s string) error {
 	key, raw, ok := strings.Cut(s, "=")
 	if !ok || key == "" {
