@@ -69,6 +69,11 @@ var leaseCases = map[string]func(*testing.T, *fleet){
 		requireFailure(t, err, failure.Lost, "lease.lost")
 		require.NoError(t, f.ReleaseLease(t.Context(), l), "giving back what is gone is no error")
 		f.noLease(t, "a", "x", metadata.ExclusiveLease, "lease.held_shared")
+
+		l = f.lease(t, "b", "s", metadata.SharedLease)
+		require.NoError(t, f.exec(t, `update leases set expires_at = clock_timestamp() where shard = 'b'`))
+		_, err = f.RenewLease(t.Context(), l, time.Minute)
+		requireFailure(t, err, failure.Lost, "lease.lost") // though nobody has taken it yet
 	},
 
 	"NewerRunOfTheHolderIsTheOne": func(t *testing.T, f *fleet) {
