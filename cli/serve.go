@@ -2,16 +2,20 @@ package cli
 
 import (
 	"context"
+	"os"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"drover/internal/config"
+	"drover/internal/stoppoint"
 	"drover/starter"
 	"drover/workers"
 )
 
 func newWorkerCommand(a *app) *cobra.Command {
 	var child bool
+	var point string
 	c := &cobra.Command{
 		Use: "worker", Short: "Run workflows, activities and the watchdog", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -31,7 +35,7 @@ func newWorkerCommand(a *app) *cobra.Command {
 			if err := serveMetrics(ctx, a.cfg.MetricsListen, registry, logger); err != nil {
 				return err
 			}
-			w, err := workers.New(ctx, &a.cfg, workers.Options{Registry: registry, Logger: logger})
+			w, err := workers.New(ctx, &a.cfg, workers.Options{Registry: registry, Logger: logger, Stops: dieAt(point)})
 			if err != nil {
 				return err
 			}
@@ -45,9 +49,25 @@ func newWorkerCommand(a *app) *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&child, "child", false, "end when the parent process ends")
+	c.Flags().StringVar(&point, "die-at", "", "drill: kill this process where it first passes the named stop point")
 	_ = c.Flags().MarkHidden("child")
+	_ = c.Flags().MarkHidden("die-at")
 	a.cfg.Flags(c.Flags(), config.Worker)
 	return c
+}
+
+// dieAt kills the process at a stop point, as a power cut would; without a name
+// it does nothing.
+func dieAt(point string) *stoppoint.Points {
+	if point == "" {
+		return nil
+	}
+	return stoppoint.New(func(_ context.Context, name string) error {
+		if name == point {
+			return syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		}
+		return nil
+	})
 }
 
 func newProxyCommand(a *app) *cobra.Command {

@@ -1,0 +1,387 @@
+// Package scenario moves chunks on real servers under live traffic, kills what
+// can die, and checks the invariants at the end.
+package scenario_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/operatorservice/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"drover/chunk"
+	"drover/contract"
+	"drover/demo/workload"
+	"drover/internal/testkit"
+	"drover/metadata"
+	"drover/shard"
+	"drover/starter"
+	"drover/workers"
+)
+
+// patience bounds every wait; it is no expectation.
+const patience = 4 * time.Minute
+
+// binary is built once for all tests of the package.
+var binary string //nolint:gochecknoglobals // TestMain sets it
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "drover-scenario")
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	binary = filepath.Join(dir, "drover")
+	build := exec.Command("go", "build", "-o", binary, "drover/cmd/drover")
+	build.Stderr = os.Stderr
+	if err := build.Run(); err != nil {
+		panic(err)
+	}
+	return m.Run()
+}
+
+// fleet is three shards of a test's own, with workers and proxies as processes.
+type fleet struct {
+	t        *testing.T
+	env      []string
+	store    *metadata.Store
+	secret   string
+	starter  *starter.Starter
+	temporal client.Client
+	shards   map[string]*testkit.ShardServer
+	names    []string
+	proxies  []string
+	work     *workload.Workload
+	hot      chunk.Route
+}
+
+// newFleet starts everything but the workers.
+func newFleet(t *testing.T) *fleet {
+	t.Helper()
+	bucket := testkit.S3(t)
+	f := &fleet{t: t, secret: "scenario", shards: map[string]*testkit.ShardServer{}}
+	dsn := testkit.Postgres(t)
+	id := strconv.FormatInt(time.Now().UnixNano(), 36)
+	namespace := "scenario-" + id
+	address := testkit.Temporal(t)
+	f.env = append(os.Environ(),
+		"DROVER_STACK=none", "DROVER_POSTGRES_DSN="+dsn, "DROVER_KAFKA_BROKERS="+strings.Join(testkit.Kafka(t), ","),
+		"DROVER_S3_ENDPOINT="+bucket.Endpoint, "DROVER_S3_REGION="+bucket.Region, "DROVER_S3_BUCKET="+bucket.Bucket,
+		"DROVER_S3_ACCESS_KEY="+bucket.AccessKey, "DROVER_S3_SECRET_KEY="+bucket.SecretKey,
+		"DROVER_TEMPORAL_ADDRESS="+address, "DROVER_TEMPORAL_NAMESPACE="+namespace, "DROVER_SECRET="+f.secret,
+		"DROVER_FENCE_DEADLINE=3s", "DROVER_GATE_LAG=1s") // the machine may be busy: no test is about speed
+	ctx := t.Context()
+	var err error
+	f.store, err = metadata.Open(ctx, dsn)
+	require.NoError(t, err)
+	t.Cleanup(f.store.Close)
+	require.NoError(t, f.store.Migrate(ctx))
+	f.temporal = newNamespace(t, address, namespace)
+	f.starter = starter.New(f.temporal)
+	for _, s := range []string{"a", "b", "c"} {
+		name := s + "-" + id
+		f.names = append(f.names, name)
+		f.shards[name] = testkit.Shard(t)
+		sh, err := shard.Bootstrap(ctx, f.shards[name].AdminURI(), name, f.secret, shard.BootstrapOptions{AllowOtherWriters: true})
+		require.NoError(t, err)
+		require.NoError(t, f.store.AddShard(ctx, sh))
+		require.NoError(t, f.starter.EnsureCapture(ctx, name))
+	}
+	for i := range 2 {
+		f.startProxy(fmt.Sprintf("proxy-%d", i+1))
+	}
+	return f
+}
+
+// newNamespace makes a Temporal namespace of the test's own: task queues have
+// fixed names.
+func newNamespace(t *testing.T, address, namespace string) client.Client {
+	t.Helper()
+	ctx := t.Context()
+	c, err := client.DialContext(ctx, client.Options{HostPort: address, Namespace: namespace, Logger: quiet{}})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	_, err = c.WorkflowService().RegisterNamespace(ctx, &workflowservice.RegisterNamespaceRequest{
+		Namespace: namespace, WorkflowExecutionRetentionPeriod: durationpb.New(24 * time.Hour),
+	})
+	require.NoError(t, err)
+	attributes := map[string]enumspb.IndexedValueType{
+		"ChunkID": enumspb.INDEXED_VALUE_TYPE_KEYWORD, "SourceShard": enumspb.INDEXED_VALUE_TYPE_KEYWORD,
+		"TargetShard": enumspb.INDEXED_VALUE_TYPE_KEYWORD, "MigrationStep": enumspb.INDEXED_VALUE_TYPE_KEYWORD,
+		"ShardName": enumspb.INDEXED_VALUE_TYPE_KEYWORD, "StepStartedAt": enumspb.INDEXED_VALUE_TYPE_DATETIME,
+		"NeedsAttention": enumspb.INDEXED_VALUE_TYPE_BOOL,
+	}
+	require.Eventually(t, func() bool { // a new namespace takes a moment to be seen everywhere
+		_, err = c.OperatorService().AddSearchAttributes(ctx, &operatorservice.AddSearchAttributesRequest{Namespace: namespace, SearchAttributes: attributes})
+		return err == nil || strings.Contains(err.Error(), "already exist")
+	}, patience, 100*time.Millisecond)
+	require.Eventually(t, func() bool {
+		l, err := c.OperatorService().ListSearchAttributes(ctx, &operatorservice.ListSearchAttributesRequest{Namespace: namespace})
+		return err == nil && len(l.GetCustomAttributes()) >= len(attributes)
+	}, patience, 100*time.Millisecond)
+	return c
+}
+
+// quiet is a logger of Temporal's client that says nothing.
+type quiet struct{}
+
+func (quiet) Debug(string, ...any) {}
+func (quiet) Info(string, ...any)  {}
+func (quiet) Warn(string, ...any)  {}
+func (quiet) Error(string, ...any) {}
+
+// process is a worker or a proxy.
+type process struct {
+	cmd  *exec.Cmd
+	done chan struct{}
+}
+
+// start runs the binary; its output goes to the test's log when it fails.
+func (f *fleet) start(name string, args ...string) *process {
+	f.t.Helper()
+	path := filepath.Join(f.t.TempDir(), name+".log")
+	log, err := os.Create(path) //nolint:gosec // a test's own folder
+	require.NoError(f.t, err)
+	cmd := exec.Command(binary, args...) //nolint:gosec,noctx // our own binary, ended below
+	cmd.Env, cmd.Stdout, cmd.Stderr = f.env, log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	require.NoError(f.t, cmd.Start())
+	p := &process{cmd: cmd, done: make(chan struct{})}
+	go func() {
+		_ = cmd.Wait() // how it ended is in its log
+		close(p.done)
+	}()
+	f.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-p.done
+		_ = log.Close()
+		if b, err := os.ReadFile(path); err == nil && f.t.Failed() { //nolint:gosec // a test's own folder
+			f.t.Logf("--- %s ---\n%s", name, tail(b, 6000))
+		}
+	})
+	return p
+}
+
+func tail(b []byte, n int) []byte { return b[max(0, len(b)-n):] }
+
+// kill ends a process at once.
+func (p *process) kill(t *testing.T) {
+	t.Helper()
+	require.NoError(t, p.cmd.Process.Kill())
+	<-p.done
+}
+
+func (f *fleet) startWorker(name string, args ...string) *process {
+	f.t.Helper()
+	return f.start(name, append([]string{"worker"}, args...)...)
+}
+
+func (f *fleet) startProxy(name string, args ...string) {
+	f.t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // closed at once
+	require.NoError(f.t, err)
+	addr := l.Addr().String()
+	require.NoError(f.t, l.Close())
+	f.start(name, append([]string{"proxy", "--listen", addr, "--name", name}, args...)...)
+	require.Eventually(f.t, func() bool {
+		c, err := net.Dial("tcp", addr) //nolint:noctx // loopback
+		if err != nil {
+			return false
+		}
+		return c.Close() == nil
+	}, patience, 50*time.Millisecond)
+	f.proxies = append(f.proxies, addr)
+}
+
+// index makes an index specification.
+func index(t *testing.T, name string, unique bool, fields ...string) bson.Raw {
+	t.Helper()
+	key := bson.D{}
+	for _, f := range fields {
+		key = append(key, bson.E{Key: f, Value: int32(1)})
+	}
+	raw, err := bson.Marshal(bson.D{{Key: "key", Value: key}, {Key: "name", Value: name}, {Key: "unique", Value: unique}})
+	require.NoError(t, err)
+	return raw
+}
+
+// origins are the shard-key values of the application.
+func origins() []string {
+	var out []string
+	for i := range 40 {
+		out = append(out, fmt.Sprintf("O%02d", i))
+	}
+	return out
+}
+
+// startWork creates the database and lets the application run.
+func (f *fleet) startWork(guarded bool) {
+	f.t.Helper()
+	ctx := f.t.Context()
+	db := chunk.Database{Name: "app", KeySpace: chunk.Hashed, Collections: []chunk.Collection{{
+		Name: workload.Collection, ShardKey: "origin",
+		Indexes: []bson.Raw{index(f.t, "origin_ref", true, "origin", "ref"), index(f.t, "v", false, "v")},
+	}}}
+	var parts []metadata.NewChunk
+	for i, r := range chunk.Hashed.Split(4) {
+		parts = append(parts, metadata.NewChunk{Range: r, Shard: f.names[i%2]})
+	}
+	routes, err := workers.CreateDatabase(ctx, f.store, f.secret, db, parts)
+	require.NoError(f.t, err)
+	f.hot = routes[0]
+	var hot, cold []string
+	for _, o := range origins() {
+		raw, err := bson.Marshal(bson.D{{Key: "origin", Value: o}})
+		require.NoError(f.t, err)
+		p, err := chunk.Hashed.DocumentPoint(raw, "origin")
+		require.NoError(f.t, err)
+		if f.hot.Chunk.Range.Contains(p) {
+			hot = append(hot, o)
+		} else {
+			cold = append(cold, o)
+		}
+	}
+	require.NotEmpty(f.t, hot)
+	f.work, err = workload.Start(ctx, workload.Config{
+		URI: "mongodb://" + strings.Join(f.proxies, ",") + "/", Database: "app", Clients: 12, Rate: 150,
+		Origins: cold, HotOrigins: hot, HotShare: 0.6, Documents: 60, Guarded: guarded, Seed: 7,
+	})
+	require.NoError(f.t, err)
+	f.t.Cleanup(func() {
+		f.work.Stop()
+		_ = f.work.Close(context.Background())
+	})
+}
+
+// target is the shard that nothing lives on at first.
+func (f *fleet) target() string { return f.names[2] }
+
+// migrate starts the move of the application's busiest chunk.
+func (f *fleet) migrate() {
+	f.t.Helper()
+	_, err := f.starter.Migrate(f.t.Context(), contract.MigrateInput{
+		Chunk: f.hot.Chunk.ID, To: f.target(), Complete: contract.Manual, RequestedBy: f.t.Name(),
+	})
+	require.NoError(f.t, err)
+}
+
+// await waits until the move is in a state.
+func (f *fleet) await(what string, is func(contract.Status) bool) contract.Status {
+	f.t.Helper()
+	var st contract.Status
+	ok := eventually(f.t, func() bool {
+		var err error
+		ctx, cancel := context.WithTimeout(f.t.Context(), 5*time.Second)
+		defer cancel()
+		st, err = f.starter.Status(ctx, f.hot.Chunk.ID)
+		return err == nil && is(st)
+	})
+	require.True(f.t, ok, "the move does not come to %s: it is at %q, waiting for %q, attention %q", what, st.Step, st.WaitingFor, st.Attention)
+	return st
+}
+
+// eventually is require.Eventually without its end of the test.
+func eventually(t *testing.T, is func() bool) bool {
+	t.Helper()
+	deadline := time.After(patience)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for !is() {
+		select {
+		case <-deadline:
+			return false
+		case <-tick.C:
+		}
+	}
+	return true
+}
+
+func (f *fleet) ask(update string) {
+	f.t.Helper()
+	_, err := f.starter.Ask(f.t.Context(), f.hot.Chunk.ID, update, contract.UpdateInput{By: f.t.Name()})
+	require.NoError(f.t, err)
+}
+
+func inBurnIn(st contract.Status) bool {
+	return st.Phase == chunk.BurnIn && st.Serving.ID == st.Target.ID && strings.Contains(st.WaitingFor, "complete")
+}
+
+// complete ends the move and waits for it.
+func (f *fleet) complete() contract.MigrateResult {
+	f.t.Helper()
+	f.ask(contract.CompleteUpdate)
+	ctx, cancel := context.WithTimeout(f.t.Context(), patience)
+	defer cancel()
+	r, err := f.starter.Result(ctx, f.hot.Chunk.ID)
+	require.NoError(f.t, err)
+	require.Equal(f.t, chunk.Done, r.Phase)
+	return r
+}
+
+// check stops the application and compares every document with its memory.
+// errorsAllowed is for tests in which a server is down for a while.
+func (f *fleet) check(errorsAllowed bool) {
+	f.t.Helper()
+	f.work.Stop()
+	v, err := f.work.Check(f.t.Context())
+	require.NoError(f.t, err)
+	n, first := f.work.Errors()
+	f.t.Logf("%d operations acknowledged, %d errors, %d documents compared", f.work.Acknowledged(), n, v.Documents)
+	require.Zero(f.t, v.Lost, "%v", v.Examples)
+	require.Zero(f.t, v.Duplicated, "%v", v.Examples)
+	require.Zero(f.t, v.StaleReads)
+	require.Positive(f.t, v.Documents)
+	if !errorsAllowed {
+		require.Zero(f.t, n, first)
+	}
+	stragglers, err := f.store.Stragglers(f.t.Context())
+	require.NoError(f.t, err)
+	require.Empty(f.t, stragglers)
+	f.checkOneOwner()
+}
+
+// checkOneOwner sees that exactly the published placement has a write grant.
+func (f *fleet) checkOneOwner() {
+	f.t.Helper()
+	ctx := f.t.Context()
+	r, err := f.store.Route(ctx, f.hot.Chunk.ID)
+	require.NoError(f.t, err)
+	clients := shard.NewClients(f.secret, shard.Options{})
+	defer func() { _ = clients.Close(context.WithoutCancel(ctx)) }()
+	placements, err := f.store.Placements(ctx, "")
+	require.NoError(f.t, err)
+	for _, p := range placements {
+		if p.Chunk != f.hot.Chunk.ID {
+			continue
+		}
+		sh, err := f.store.Shard(ctx, p.Shard)
+		require.NoError(f.t, err)
+		set, err := clients.Set(sh)
+		require.NoError(f.t, err)
+		held, err := set.HeldGrants(ctx, p.ID)
+		require.NoError(f.t, err)
+		writes := 0
+		for _, g := range held {
+			if g.Kind == shard.Writes {
+				writes++
+			}
+		}
+		require.Equal(f.t, p.ID == r.Placement.ID, writes > 0, "placement %d on %s has %d write grants, published is %d", p.ID, p.Shard, writes, r.Placement.ID)
+	}
+}
