@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -29,6 +30,9 @@ var sliceSuccessors = map[SliceState][]SliceState{
 	SliceStored:  {SliceLoaded, SlicePlanned},
 	SliceLoaded:  {SlicePlanned},
 }
+
+// CanBecome reports whether a slice may go from s to q.
+func (s SliceState) CanBecome(q SliceState) bool { return slices.Contains(sliceSuccessors[s], q) }
 
 // Slice is a range of _id of one collection. Lo is in it and Hi is not; both are
 // documents {_id: value}, nil where the range is open.
@@ -160,6 +164,9 @@ func (s *Store) LoadSlices(ctx context.Context, id chunk.MigrationID, collection
 // back to planned to be read anew. It is lost ("slice.is_<state>") where another
 // state is found.
 func (s *Store) SetSliceState(ctx context.Context, sl Slice, from, to SliceState) error {
+	if !from.CanBecome(to) {
+		return failure.New(failure.Invalid, "slice.transition", "%s cannot go from %s to %s", sl.name(), from, to)
+	}
 	const q = `update slices set state = $5 where migration = $1 and collection = $2 and no = $3 and state = $4`
 	tag, err := s.pool.Exec(ctx, q, int64(sl.Migration), sl.Collection, sl.No, string(from), string(to))
 	if err != nil {

@@ -28,6 +28,7 @@ var attemptCases = map[string]func(*testing.T, *fleet){
 		agree(t, f, "attempt", attemptStates)
 		agree(t, f, "migration", chunk.Phases())
 		agree(t, f, "placement", placementStates)
+		agree(t, f, "slice", []metadata.SliceState{metadata.SlicePlanned, metadata.SliceStored, metadata.SliceLoaded})
 	},
 
 	"RandomWalksAgreeWithTheTable": randomWalks,
