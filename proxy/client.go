@@ -137,9 +137,9 @@ func (c *client) answer(ctx context.Context, at int, quiet bool) error {
 	if c.cmd.MaxTimeMS > 0 {
 		q.deadline = start.Add(time.Duration(c.cmd.MaxTimeMS) * time.Millisecond)
 	}
-	cmd, known := commands[string(c.cmd.Name)]
+	cmd, known := c.p.commands[string(c.cmd.Name)]
 	if !known {
-		cmd = &unknownCommand
+		cmd = c.p.commands[unknownCommand]
 	}
 	err := cmd.check(q)
 	if err == nil {
@@ -155,7 +155,7 @@ func (c *client) answer(ctx context.Context, at int, quiet bool) error {
 	if failed && quiet {
 		c.p.metrics.unheard.Inc()
 	}
-	cmd.metrics(c.p).done(failed, time.Since(start))
+	cmd.metrics.done(failed, time.Since(start))
 	return nil
 }
 
@@ -265,26 +265,10 @@ func (q *request) build(fn func(dst []byte) []byte) {
 
 // command is how one command is answered.
 type command struct {
-	name string
-	run  func(ctx context.Context, p *Proxy, q *request) error
-	data bool // works on a collection's documents: may carry a session and a transaction
-	meta atomic.Pointer[namedMetrics]
-}
-
-// namedMetrics remembers for which proxy a command's metrics were looked up.
-type namedMetrics struct {
-	of *metrics
-	commandMetrics
-}
-
-// metrics gives the command's metrics.
-func (c *command) metrics(p *Proxy) commandMetrics {
-	if m := c.meta.Load(); m != nil && m.of == p.metrics {
-		return m.commandMetrics
-	}
-	m := &namedMetrics{of: p.metrics, commandMetrics: p.metrics.command(c.name)}
-	c.meta.Store(m)
-	return m.commandMetrics
+	name    string
+	run     func(ctx context.Context, p *Proxy, q *request) error
+	data    bool // works on a collection's documents: may carry a session and a transaction
+	metrics commandMetrics
 }
 
 // check refuses what no command may carry, and finds the session.
@@ -313,19 +297,17 @@ func (c *command) check(q *request) error {
 	return q.client.p.transaction(q, q.start)
 }
 
-// unknownCommand answers whatever the proxy does not serve.
-var unknownCommand = command{name: "other", run: func(_ context.Context, p *Proxy, q *request) error {
+// unknownCommand is the name under which whatever is not served is counted.
+const unknownCommand = "other"
+
+// refuseUnknown answers whatever the proxy does not serve.
+func refuseUnknown(_ context.Context, p *Proxy, q *request) error {
 	p.metrics.refused("unknown_command")
 	return refuse(codeCommandNotFound, "no such command: '%s'", q.cmd.Name)
-}}
+}
 
-// commands holds every command that is served.
-var commands map[string]*command
-
-func init() { commands = commandTable() }
-
-// commandTable makes commands; a function, because the handlers refer to the table.
-func commandTable() map[string]*command {
+// commandTable makes the table of every command that is served.
+func commandTable(m *metrics) map[string]*command {
 	t := map[string]*command{}
 	for _, c := range []*command{
 		{name: "hello", run: hello},
@@ -358,7 +340,9 @@ func commandTable() map[string]*command {
 		{name: "refreshSessions", run: ping},
 		{name: "startSession", run: startSession},
 		{name: "logout", run: ping},
+		{name: unknownCommand, run: refuseUnknown},
 	} {
+		c.metrics = m.command(c.name)
 		t[c.name] = c
 	}
 	for alias, name := range map[string]string{

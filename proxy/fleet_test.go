@@ -148,8 +148,15 @@ func (f *fleet) start(cfg Config) *Proxy {
 	if cfg.ID == "" {
 		cfg.ID = "proxy-1"
 	}
-	cfg.Listen = "127.0.0.1:0"
 	p := New(cfg, f.ports())
+	f.run(p)
+	return p
+}
+
+// run runs a proxy until the test ends.
+func (f *fleet) run(p *Proxy) {
+	f.t.Helper()
+	p.cfg.Listen = "127.0.0.1:0"
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx) }()
@@ -163,7 +170,6 @@ func (f *fleet) start(cfg Config) *Proxy {
 		done <- nil
 		require.NoError(f.t, err)
 	}
-	return p
 }
 
 // dial connects the official driver to a proxy.

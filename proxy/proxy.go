@@ -75,6 +75,7 @@ type Proxy struct {
 	ports    Ports
 	log      *slog.Logger
 	metrics  *metrics
+	commands map[string]*command
 	routing  *routing
 	gates    *gates
 	pools    *pools
@@ -112,6 +113,7 @@ func New(cfg Config, ports Ports) *Proxy {
 	p.routing = &routing{ports: ports, gates: p.gates, pools: p.pools, entries: map[chunk.ID]*entry{}}
 	p.routing.current.Store(&table{})
 	p.metrics = newMetrics(cfg.Registerer, p)
+	p.commands = commandTable(p.metrics)
 	return p
 }
 

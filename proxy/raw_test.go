@@ -226,7 +226,11 @@ func TestPipelined(t *testing.T) {
 
 // A panic costs one connection.
 func TestPanicCostsItsConnection(t *testing.T) {
-	commands["panicForTest"] = &command{name: "panicForTest", run: func(_ context.Context, p *Proxy, _ *request) error {
+	t.Parallel()
+
+	f := newFleet(t, 0, 0)
+	p := New(Config{ID: "proxy-1"}, f.ports())
+	p.commands["panicForTest"] = &command{metrics: p.metrics.command("panicForTest"), run: func(_ context.Context, p *Proxy, _ *request) error {
 		p.parallel(3, func(i int) {
 			if i == 1 {
 				panic("for a test")
@@ -234,9 +238,7 @@ func TestPanicCostsItsConnection(t *testing.T) {
 		})
 		return nil
 	}}
-	defer delete(commands, "panicForTest")
-	f := newFleet(t, 0, 0)
-	p := f.start(Config{})
+	f.run(p)
 	good, bad := dialRaw(t, p), dialRaw(t, p)
 	bad.send(0, bson.D{{Key: "panicForTest", Value: 1}, {Key: "$db", Value: "admin"}})
 	bad.ended()

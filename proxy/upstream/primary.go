@@ -97,10 +97,10 @@ func (p *Pool) discover(ctx context.Context) (string, error) {
 				}
 			}
 		}
-		if best != nil {
-			return best.host, nil
-		}
 		hosts = next
+	}
+	if best != nil {
+		return best.host, nil
 	}
 	if lastErr != nil {
 		return "", fmt.Errorf("%w: %w", errNoPrimary, lastErr)
