@@ -33,13 +33,14 @@ type member struct {
 // testSet is a replica set of members that say what they are told to.
 type testSet struct {
 	members []*member
+	term    byte
 	wg      sync.WaitGroup
 }
 
 // newSet starts n members; the first is the primary.
 func newSet(t *testing.T, n int) *testSet {
 	t.Helper()
-	s := &testSet{}
+	s := &testSet{term: 1}
 	var listeners []net.Listener
 	for i := range n {
 		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -63,6 +64,7 @@ func newSet(t *testing.T, n int) *testSet {
 // elect makes the i-th member the primary of a later election; stale ones go on
 // believing that they are.
 func (s *testSet) elect(i int, stale ...int) {
+	s.term++
 	for j, m := range s.members {
 		m.mu.Lock()
 		m.primary = j == i
@@ -70,7 +72,7 @@ func (s *testSet) elect(i int, stale ...int) {
 			m.primary = m.primary || j == k
 		}
 		if j == i {
-			m.election++
+			m.election = s.term
 		}
 		m.mu.Unlock()
 	}
