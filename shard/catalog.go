@@ -134,10 +134,16 @@ func fields(r bson.Raw) map[string]bson.RawValue {
 		return map[string]bson.RawValue{"(unreadable: " + err.Error() + ")": {Type: bson.TypeNull}}
 	}
 	for _, e := range elements {
+		if no, ok := e.Value().BooleanOK(); ok && !no && slices.Contains(flags, e.Key()) {
+			continue
+		}
 		out[e.Key()] = e.Value()
 	}
 	return out
 }
+
+// flags are options that a server leaves out where they are false.
+var flags = []string{"unique", "sparse", "hidden", "prepareUnique"} //nolint:gochecknoglobals // a constant list
 
 // sortedKeys gives the names that occur in either.
 func sortedKeys(a, b map[string]bson.RawValue) []string {
