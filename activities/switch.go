@@ -25,6 +25,11 @@ const (
 // Before: the gate said go. After: preparing. If interrupted: run again; an
 // attempt that nobody goes on with is taken back by the watchdog.
 func (a *Activities) PrepareSwitch(ctx context.Context, in contract.DirectionInput) (contract.AttemptRef, error) {
+	// Leases first: an attempt that cannot have them would keep others waiting.
+	epochs, err := a.lease(ctx, in)
+	if err != nil {
+		return contract.AttemptRef{}, err
+	}
 	info := activity.GetInfo(ctx)
 	key := info.WorkflowExecution.RunID + "/" + info.ActivityID
 	at, err := a.Store.BeginAttempt(ctx, in.Migration, key, prepareWithin)
@@ -34,10 +39,7 @@ func (a *Activities) PrepareSwitch(ctx context.Context, in contract.DirectionInp
 	if at.State != chunk.Preparing {
 		return contract.AttemptRef{}, failure.New(failure.Transient, "switch.prepare_late", "attempt %d is %s already", at.ID, at.State)
 	}
-	ref := contract.AttemptRef{Ref: in.Ref, Attempt: at.ID, LeaseEpochs: map[string]int64{}}
-	if ref.LeaseEpochs, err = a.lease(ctx, at); err != nil {
-		return ref, err
-	}
+	ref := contract.AttemptRef{Ref: in.Ref, Attempt: at.ID, LeaseEpochs: epochs}
 	db, err := a.Store.Database(ctx, databaseOf(in.Chunk))
 	if err != nil {
 		return ref, err
@@ -56,11 +58,11 @@ func (a *Activities) PrepareSwitch(ctx context.Context, in contract.DirectionInp
 }
 
 // lease takes the shared leases of both shards, with new epochs: an older run of
-// this attempt can publish nothing.
-func (a *Activities) lease(ctx context.Context, at metadata.Attempt) (map[string]int64, error) {
+// this switch can publish nothing.
+func (a *Activities) lease(ctx context.Context, in contract.DirectionInput) (map[string]int64, error) {
 	epochs := map[string]int64{}
-	for _, name := range []string{at.Source.Shard, at.Target.Shard} {
-		l, err := a.Store.AcquireLease(ctx, name, holder(at.Migration), metadata.SharedLease, leaseTTL)
+	for _, name := range []string{in.From.Shard, in.To.Shard} {
+		l, err := a.Store.AcquireLease(ctx, name, holder(in.Migration), metadata.SharedLease, leaseTTL)
 		if err != nil {
 			return nil, err
 		}

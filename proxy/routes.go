@@ -103,7 +103,9 @@ type routing struct {
 
 	mu      sync.Mutex
 	entries map[chunk.ID]*entry
-	loaded  time.Time
+	loaded  time.Time // when the newest reading of everything began
+
+	reading sync.Mutex // one reload at a time
 }
 
 // reloadPause bounds how often unknown names make the proxy read the metadata.
@@ -111,13 +113,14 @@ const reloadPause = 200 * time.Millisecond
 
 // load reads everything.
 func (t *routing) load(ctx context.Context) error {
+	began := time.Now()
 	snapshot, err := t.ports.Routes.Snapshot(ctx)
 	if err != nil {
 		return fmt.Errorf("read routes: %w", err)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.loaded = time.Now()
+	t.loaded = began
 	fresh := table{}
 	for _, d := range snapshot.Databases {
 		db := &database{name: d.Name, space: d.KeySpace, collections: map[string]*collection{}}
@@ -149,13 +152,27 @@ func (t *routing) load(ctx context.Context) error {
 	return nil
 }
 
-// reload reads everything again unless that was done a moment ago.
+// reload reads everything as it is when it is called, or later: a name that is
+// unknown afterwards did not exist when it was asked for. Callers share readings,
+// and two of them are at least reloadPause apart.
 func (t *routing) reload(ctx context.Context) error {
+	asked := time.Now()
+	t.reading.Lock()
+	defer t.reading.Unlock()
 	t.mu.Lock()
-	recent := time.Since(t.loaded) < reloadPause
+	last := t.loaded
 	t.mu.Unlock()
-	if recent {
+	if last.After(asked) {
 		return nil
+	}
+	if pause := reloadPause - time.Since(last); pause > 0 {
+		timer := time.NewTimer(pause)
+		defer timer.Stop()
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-timer.C:
+		}
 	}
 	return t.load(ctx)
 }
