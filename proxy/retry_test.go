@@ -271,3 +271,37 @@ func TestShardDies(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, int64(2), n)
 }
+
+// At the end a proxy takes nobody new and finishes what it has begun.
+func TestShutdownFinishesRequests(t *testing.T) {
+	t.Parallel()
+
+	f := newFleet(t, 2, 2)
+	p := New(Config{ID: "proxy-1", Listen: "127.0.0.1:0"}, f.ports())
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	<-p.Ready()
+	m := f.newMove(firstChunk, "shard-b")
+	m.fence()
+	idle, busy := dialRaw(t, p), dialRaw(t, p)
+	require.InDelta(t, 1, idle.run(bson.D{{Key: "ping", Value: 1}, {Key: "$db", Value: "admin"}}).Lookup("ok").Double(), 0)
+	busy.send(0, bson.D{{Key: "insert", Value: "legs"}, {Key: "documents", Value: bson.A{bson.D{{Key: "origin", Value: f.keysOf(1)[firstChunk][0]}}}}, {Key: "$db", Value: testDatabase}})
+	require.Eventually(t, func() bool {
+		e := p.routing.entry(firstChunk)
+		e.room.mu.Lock()
+		defer e.room.mu.Unlock()
+		return e.room.waiting == 1
+	}, waitFor, tick)
+	cancel()
+	idle.ended()
+	m.shut()
+	m.publish()
+	m.open()
+	_, got := busy.read()
+	require.Equal(t, int32(1), got.Lookup("n").Int32(), "%v", got)
+	busy.ended()
+	require.NoError(t, <-done)
+	require.Equal(t, int64(1), f.physical(m.to, "legs"))
+}
