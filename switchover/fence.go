@@ -232,11 +232,8 @@ func (f *fence) finish(ctx context.Context) error {
 	if now != f.identity {
 		return errReign
 	}
-	if n, err := f.dst.Parked(ctx, f.at.Migration); err != nil {
-		return fmt.Errorf("count parked documents: %w", err)
-	} else if n > 0 {
-		return failure.New(failure.Transient, "switch.parked", "%d documents wait for a unique key on %s", n, f.at.Target.Shard).
-			WithHint("the attempt goes back and is tried again; see drover.parked on the target if it stays")
+	if err := f.unpark(ctx); err != nil {
+		return err
 	}
 	n, err := f.Busy.CompareBusy(ctx, f.at.Migration, f.at.Source, f.at.Target)
 	if err != nil {
@@ -248,6 +245,29 @@ func (f *fence) finish(ctx context.Context) error {
 	}
 	f.mark("lanes_closed", "")
 	return f.Stops.At(ctx, "switch.ready")
+}
+
+// unpark waits until no document waits for a unique key any more: every event is
+// applied, so every key comes free as the lanes try their parked documents again.
+func (f *fence) unpark(ctx context.Context) error {
+	tick := time.NewTicker(f.Config.LanePoll)
+	defer tick.Stop()
+	for {
+		n, err := f.dst.Parked(ctx, f.at.Migration)
+		if err != nil {
+			return fmt.Errorf("count parked documents: %w", err)
+		}
+		if n == 0 {
+			f.mark("nothing_parked", "")
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return failure.New(failure.Transient, "switch.parked", "%d documents wait for a unique key on %s: %w", n, f.at.Target.Shard, context.Cause(ctx)).
+				WithHint("the attempt goes back and is tried again; see drover.parked on the target if it stays")
+		case <-tick.C:
+		}
+	}
 }
 
 // errDeadline is the cause of a window that ran out.
