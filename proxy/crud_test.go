@@ -1,13 +1,11 @@
 package proxy
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"drover/chunk"
@@ -20,14 +18,10 @@ func TestDriver(t *testing.T) {
 	p := f.start(Config{})
 	keys := f.keysOf(50)
 	one, two := keys[chunk.NewID(testDatabase, 1)], keys[chunk.NewID(testDatabase, 2)]
-	setup := func(t *testing.T, name string) *mongo.Collection {
-		t.Helper()
-		return f.dial(p).Database(testDatabase).Collection("legs")
-	}
 
 	t.Run("CRUD", func(t *testing.T) {
 		ctx := t.Context()
-		c := setup(t, "crud")
+		c := f.dial(p).Database(testDatabase).Collection("legs")
 		docs := []any{}
 		for i := range 40 {
 			docs = append(docs, bson.D{{Key: "_id", Value: fmt.Sprintf("crud-%d", i)}, {Key: "origin", Value: pick(one, two, i)}, {Key: "n", Value: i}})
@@ -86,8 +80,6 @@ func pick(one, two []string, i int) string {
 	}
 	return two[i/2]
 }
-
-var _ = context.Background
 
 // lookup gives a field of a document.
 func lookup(t *testing.T, doc bson.D, key string) any {

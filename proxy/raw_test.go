@@ -138,6 +138,15 @@ func TestHandshake(t *testing.T) {
 			require.Equal(t, "isdbgrid", got.Lookup("msg").StringValue())
 		}
 	})
+}
+
+func TestProbes(t *testing.T) {
+	t.Parallel()
+
+	f := newFleet(t, 0, 0)
+	p := f.start(Config{})
+	admin := bson.E{Key: "$db", Value: "admin"}
+
 	t.Run("Compression", func(t *testing.T) {
 		c, err := mongo.Connect(options.Client().ApplyURI("mongodb://" + p.Addr() + "/?compressors=zstd,snappy"))
 		require.NoError(t, err)

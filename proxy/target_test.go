@@ -196,7 +196,6 @@ func TestPlanUpdate(t *testing.T) {
 		{name: "upsert that sets another key", coll: c, q: k1, u: set("$setOnInsert", "k", 7), upsert: true, code: codeImmutableField},
 		{name: "upsert of a replacement", coll: c, q: x1, u: bson.D{{Key: "k", Value: 12}}, upsert: true, want: 1},
 		{name: "upsert by _id without it", coll: byID, q: x1, u: set("$inc", "n", 1), upsert: true, code: codeShardKeyNotFound},
-		{name: "null is more than one point", coll: c, q: bson.D{{Key: "k", Value: nil}}, u: set("$inc", "n", 1), want: 1},
 	} {
 		s := planUpdate(d, tc.coll, raw(t, bson.D{{Key: "q", Value: tc.q}, {Key: "u", Value: tc.u}, {Key: "multi", Value: tc.multi}, {Key: "upsert", Value: tc.upsert}}))
 		if tc.code != 0 {

@@ -103,7 +103,15 @@ func TestMessage(t *testing.T) {
 		_, err = read(t, checksummed(message([]byte{5, 0, 0, 0, 0}, 0, "")))
 		require.NoError(t, err)
 	})
-	t.Run("Refused", func(t *testing.T) {
+}
+
+func TestMessageRefused(t *testing.T) {
+	t.Parallel()
+
+	body := marshal(t, bson.D{{Key: "insert", Value: "c"}, {Key: "$db", Value: "d"}})
+	doc := marshal(t, bson.D{{Key: "_id", Value: 1}})
+
+	t.Run("Form", func(t *testing.T) {
 		t.Parallel()
 		twice := message(body, 0, "documents", doc)
 		twice = append(twice, twice[HeaderLength+5+len(body):]...)
