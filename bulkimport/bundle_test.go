@@ -36,29 +36,29 @@ type bundle struct {
 }
 
 // setup starts the servers and gives an importer with small slices.
-func setup(t *testing.T) *bundle {
-	t.Helper()
-	bucket := testkit.S3(t)
+func setup(tb testing.TB) *bundle {
+	tb.Helper()
+	bucket := testkit.S3(tb)
 	transport := &http.Transport{}
-	t.Cleanup(transport.CloseIdleConnections)
+	tb.Cleanup(transport.CloseIdleConnections)
 	storage := s3.New(s3.Options{
 		BaseEndpoint: aws.String(bucket.Endpoint), Region: bucket.Region, UsePathStyle: true, HTTPClient: &http.Client{Transport: transport},
 		Credentials: credentials.NewStaticCredentialsProvider(bucket.AccessKey, bucket.SecretKey, ""),
 	})
-	client, err := mongo.Connect(options.Client().ApplyURI(testkit.Shard(t).AdminURI()))
-	require.NoError(t, err)
-	t.Cleanup(func() {
+	client, err := mongo.Connect(options.Client().ApplyURI(testkit.Shard(tb).AdminURI()))
+	require.NoError(tb, err)
+	tb.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		require.NoError(t, client.Disconnect(ctx))
+		require.NoError(tb, client.Disconnect(ctx))
 	})
 	b := &bundle{client: client, last: new(atomic.Int64), importer: &bulkimport.Importer{Bucket: bulkimport.Bucket{Client: storage, Name: bucket.Bucket}}}
-	return b.fresh(t)
+	return b.fresh(tb)
 }
 
 // fresh gives a migration of a test's own on the same servers.
-func (b *bundle) fresh(t *testing.T) *bundle {
-	t.Helper()
+func (b *bundle) fresh(tb testing.TB) *bundle {
+	tb.Helper()
 	m := chunk.MigrationID(b.last.Add(1))
 	f := &bundle{
 		client: b.client, last: b.last, slices: &bulkimporttest.Memory{},
@@ -67,7 +67,7 @@ func (b *bundle) fresh(t *testing.T) *bundle {
 	}
 	f.importer = &bulkimport.Importer{
 		Migration: m,
-		Source:    bulkimport.Source{Client: b.client, Database: f.source.Name(), Start: b.mark(t)},
+		Source:    bulkimport.Source{Client: b.client, Database: f.source.Name(), Start: b.mark(tb)},
 		Target:    bulkimport.Target{Client: b.client, Database: f.target.Name(), KeepsEmptyTimestamps: true},
 		Bucket:    b.importer.Bucket,
 		Slices:    f.slices,
@@ -86,17 +86,17 @@ func (b *bundle) again() *bulkimport.Importer {
 
 // mark writes a marker and gives the cluster time at which it comes out of a
 // change stream.
-func (b *bundle) mark(t *testing.T) bson.Timestamp {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+func (b *bundle) mark(tb testing.TB) bson.Timestamp {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), 30*time.Second)
 	defer cancel()
 	markers := b.client.Database(chunk.SystemDatabase).Collection(chunk.MarkersCollection)
 	stream, err := markers.Watch(ctx, mongo.Pipeline{})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, stream.Close(ctx)) }()
+	require.NoError(tb, err)
+	defer func() { require.NoError(tb, stream.Close(ctx)) }()
 	_, err = markers.InsertOne(ctx, bson.D{{Key: "_id", Value: bson.NewObjectID()}})
-	require.NoError(t, err)
-	require.True(t, stream.Next(ctx), "the marker's event: %v", stream.Err())
+	require.NoError(tb, err)
+	require.True(tb, stream.Next(ctx), "the marker's event: %v", stream.Err())
 	sec, inc := stream.Current.Lookup("clusterTime").Timestamp()
 	return bson.Timestamp{T: sec, I: inc}
 }
@@ -128,27 +128,27 @@ func (b *bundle) requireCopied(t *testing.T, name string) {
 }
 
 // insert puts documents into the source, empty timestamps as they are.
-func (b *bundle) insert(t *testing.T, name string, docs ...any) {
-	t.Helper()
+func (b *bundle) insert(tb testing.TB, name string, docs ...any) {
+	tb.Helper()
 	for len(docs) > 0 {
 		n := min(len(docs), 1000)
-		reply := b.source.RunCommand(t.Context(), bson.D{
+		reply := b.source.RunCommand(tb.Context(), bson.D{
 			{Key: "insert", Value: name}, {Key: "documents", Value: bson.A(docs[:n])}, {Key: "bypassEmptyTsReplacement", Value: true},
 		})
 		raw, err := reply.Raw()
-		require.NoError(t, err)
-		require.Equal(t, int64(n), raw.Lookup("n").AsInt64(), "%v", raw)
+		require.NoError(tb, err)
+		require.Equal(tb, int64(n), raw.Lookup("n").AsInt64(), "%v", raw)
 		docs = docs[n:]
 	}
 }
 
 // collection describes a collection to the importer.
-func collection(t *testing.T, name string, indexes ...bson.D) chunk.Collection {
-	t.Helper()
+func collection(tb testing.TB, name string, indexes ...bson.D) chunk.Collection {
+	tb.Helper()
 	c := chunk.Collection{Name: name, ShardKey: "_id"}
 	for _, key := range indexes {
 		spec, err := bson.Marshal(bson.D{{Key: "v", Value: 2}, {Key: "key", Value: key}, {Key: "name", Value: fmt.Sprint(key)}})
-		require.NoError(t, err)
+		require.NoError(tb, err)
 		c.Indexes = append(c.Indexes, spec)
 	}
 	return c
@@ -167,15 +167,27 @@ func decimal(text string) bson.Decimal128 {
 // order of BSON, with no two equal.
 func ids() []any {
 	return []any{
-		bson.MinKey{}, nil,
+		bson.MinKey{},
+		nil,
 		math.NaN(), math.Inf(-1), decimal("-1E+30"), math.Copysign(0, -1), int32(1), 1.5, int64(2), decimal("3.25"),
 		int64(math.MaxInt64), 9.3e18, math.Inf(1),
 		"", "507f1f77bcf86cd799439011", "B", "a", "a\x00b", "é",
-		bson.D{}, bson.D{{Key: "a", Value: 1}}, bson.D{{Key: "x", Value: 1}, {Key: "y", Value: 2}}, bson.D{{Key: "y", Value: 2}, {Key: "x", Value: 1}},
-		bson.Binary{Data: []byte{1}}, bson.Binary{Data: []byte{255}}, bson.Binary{Subtype: 4, Data: make([]byte, 16)},
-		bson.ObjectID{}, bson.ObjectID{11: 1}, false, true,
-		bson.DateTime(-5), bson.DateTime(0), bson.DateTime(1e12), bson.Timestamp{}, bson.Timestamp{T: 1, I: 2},
-		bson.JavaScript("x"), bson.CodeWithScope{Code: "y", Scope: bson.D{}}, bson.MaxKey{},
+		bson.D{},
+		bson.D{{Key: "a", Value: 1}},
+		bson.D{{Key: "x", Value: 1}, {Key: "y", Value: 2}},
+		bson.D{{Key: "y", Value: 2}, {Key: "x", Value: 1}},
+		bson.Binary{Data: []byte{1}},
+		bson.Binary{Data: []byte{255}},
+		bson.Binary{Subtype: 4, Data: make([]byte, 16)},
+		bson.ObjectID{},
+		bson.ObjectID{11: 1},
+		false, true,
+		bson.DateTime(-5), bson.DateTime(0), bson.DateTime(1e12),
+		bson.Timestamp{},
+		bson.Timestamp{T: 1, I: 2},
+		bson.JavaScript("x"),
+		bson.CodeWithScope{Code: "y", Scope: bson.D{}},
+		bson.MaxKey{},
 	}
 }
 

@@ -139,14 +139,11 @@ func hasOneValue(bracket int) bool {
 
 // isNaN reports whether v is a number that is none.
 func isNaN(v bson.RawValue) bool {
-	switch v.Type {
-	case bson.TypeDouble:
-		return math.IsNaN(v.Double())
-	case bson.TypeDecimal128:
-		return v.Decimal128().IsNaN()
-	default:
-		return false
+	if f, ok := v.DoubleOK(); ok {
+		return math.IsNaN(f)
 	}
+	d, ok := v.Decimal128OK()
+	return ok && d.IsNaN()
 }
 
 // either joins clauses; none of them finds nothing.

@@ -47,6 +47,7 @@ func TestOnOneShard(t *testing.T) {
 }
 
 func testImportKeepsEveryTypeOfValue(t *testing.T, shared *bundle) {
+	t.Helper()
 	b := shared.fresh(t)
 	var docs []any
 	for n, id := range ids() {
@@ -57,6 +58,18 @@ func testImportKeepsEveryTypeOfValue(t *testing.T, shared *bundle) {
 	for n, v := range values() {
 		docs = append(docs, bson.D{{Key: "_id", Value: n}, {Key: "v", Value: v}, {Key: "sub", Value: bson.D{{Key: "v", Value: v}}}, {Key: "a", Value: bson.A{v}}})
 	}
+	docs = append(docs, bson.D{ // names that mean something in an envelope or a log
+		{Key: "_id", Value: "envelope"},
+		{Key: "op", Value: "d"},
+		{Key: "ns", Value: "x"},
+		{Key: "o", Value: bson.D{{Key: "$_dummy", Value: 1}}},
+		{Key: "ts", Value: 5},
+		{Key: "$v", Value: 2},
+		{Key: "diff", Value: bson.D{{Key: "d", Value: bson.D{{Key: "a", Value: false}}}}},
+		{Key: "applyOps", Value: bson.A{}},
+		{Key: "fromMigrate", Value: true},
+		{Key: "version", Value: "v"},
+	})
 	b.insert(t, "values", docs...)
 	b.importer.Limits.Documents = 4
 
@@ -64,7 +77,7 @@ func testImportKeepsEveryTypeOfValue(t *testing.T, shared *bundle) {
 	require.NoError(t, err)
 	b.requireCopied(t, "ids")
 	b.requireCopied(t, "values")
-	require.Equal(t, bulkimport.Documents(len(ids())+len(values())), result.Documents)
+	require.Equal(t, bulkimport.Documents(len(ids())+len(values())+1), result.Documents)
 	require.Greater(t, result.Slices, 20)
 	require.Equal(t, "v desc, _id", result.Orders["values"].String())
 	requireWindows(t, b, ids())
@@ -95,6 +108,7 @@ func requireWindows(t *testing.T, b *bundle, ids []any) {
 }
 
 func testEmptyCollectionHasAWindow(t *testing.T, shared *bundle) {
+	t.Helper()
 	b := shared.fresh(t)
 	require.NoError(t, b.source.CreateCollection(t.Context(), "empty"))
 	result, err := b.importer.Run(t.Context(), []chunk.Collection{collection(t, "empty", bson.D{{Key: "a", Value: 1}})})
@@ -109,6 +123,7 @@ func testEmptyCollectionHasAWindow(t *testing.T, shared *bundle) {
 // A few large documents behind many small ones: a plan by numbers alone would
 // give a slice of them all.
 func testSliceThatIsTooLargeIsCut(t *testing.T, shared *bundle) {
+	t.Helper()
 	b := shared.fresh(t)
 	var docs []any
 	for n := range 2000 {
@@ -131,6 +146,7 @@ func testSliceThatIsTooLargeIsCut(t *testing.T, shared *bundle) {
 }
 
 func testLargestDocuments(t *testing.T, shared *bundle) {
+	t.Helper()
 	b := shared.fresh(t)
 	for n := range 3 {
 		b.insert(t, "large", bson.D{{Key: "_id", Value: n}, {Key: "pad", Value: strings.Repeat(fmt.Sprint(n), 13<<20)}})
@@ -147,6 +163,7 @@ var errKilled = errors.New("killed")
 // later one; another one goes on. Nothing is missing, nothing is twice, and what
 // was stored is not stored again.
 func testKilledImportResumes(t *testing.T, shared *bundle) {
+	t.Helper()
 	for _, point := range []string{
 		"import.planned", "import.object-stored", "import.stored", "import.inserted", "import.stretch-loaded", "import.before-loaded",
 	} {
@@ -205,6 +222,7 @@ func requireStoredStays(t *testing.T, before, after []bulkimport.Slice) {
 // Two documents held one unique value one after the other, and two slices saw
 // both of them.
 func testDocumentWithoutItsUniqueValueIsParked(t *testing.T, shared *bundle) {
+	t.Helper()
 	b := shared.fresh(t)
 	b.insert(t, "c", bson.D{{Key: "_id", Value: 1}, {Key: "u", Value: "x"}}, bson.D{{Key: "_id", Value: "one"}, {Key: "u", Value: "x"}},
 		bson.D{{Key: "_id", Value: 2}, {Key: "u", Value: "y"}})
@@ -240,6 +258,7 @@ func testDocumentWithoutItsUniqueValueIsParked(t *testing.T, shared *bundle) {
 }
 
 func testEmptyTimestampsStay(t *testing.T, shared *bundle) {
+	t.Helper()
 	for _, keeps := range []bool{true, false} {
 		t.Run(fmt.Sprintf("keeps=%v", keeps), func(t *testing.T) {
 			t.Parallel()
@@ -264,6 +283,7 @@ func testEmptyTimestampsStay(t *testing.T, shared *bundle) {
 }
 
 func testCollectionsOfOtherKinds(t *testing.T, shared *bundle) {
+	t.Helper()
 	b := shared.fresh(t)
 	french := options.CreateCollection().SetCollation(&options.Collation{Locale: "fr", Strength: 2})
 	clustered := options.CreateCollection().SetClusteredIndex(bson.D{{Key: "key", Value: bson.D{{Key: "_id", Value: 1}}}, {Key: "unique", Value: true}})
@@ -289,6 +309,7 @@ func testCollectionsOfOtherKinds(t *testing.T, shared *bundle) {
 // A slice is read anew after its first object was loaded: what the first one had
 // and the second one has not is gone from the target.
 func testSliceReadAnewReplacesItsRange(t *testing.T, shared *bundle) {
+	t.Helper()
 	b := shared.fresh(t)
 	var docs []any
 	for n := range 120 {
@@ -320,6 +341,7 @@ func testSliceReadAnewReplacesItsRange(t *testing.T, shared *bundle) {
 
 // Whoever changes the bucket under an import does not get his documents in.
 func testDamagedObjectIsRefused(t *testing.T, shared *bundle) {
+	t.Helper()
 	b := shared.fresh(t)
 	b.insert(t, "c", bson.D{{Key: "_id", Value: 1}})
 	c := collection(t, "c")
@@ -390,6 +412,7 @@ func TestNoCursorStaysOpen(t *testing.T) {
 }
 
 func testRefusals(t *testing.T, shared *bundle) {
+	t.Helper()
 	b := shared.fresh(t)
 	require.NoError(t, b.source.CreateView(t.Context(), "view", "c", mongo.Pipeline{}))
 	b.insert(t, "c", bson.D{{Key: "_id", Value: 1}, {Key: "v", Value: 1}})
@@ -398,7 +421,11 @@ func testRefusals(t *testing.T, shared *bundle) {
 		require.True(t, failure.HasCode(err, code), "%s: %v", name, err)
 	}
 	_, err := b.importer.Load(t.Context(), "c")
-	require.Error(t, err, "nothing is stored")
+	require.True(t, failure.HasCode(err, "import.no_plan"), "%v", err)
+	_, err = b.slices.Plan(t.Context(), b.importer.Migration, "c", []bulkimport.Slice{{Migration: b.importer.Migration, Collection: "c", State: bulkimport.Planned}})
+	require.NoError(t, err)
+	_, err = b.importer.Load(t.Context(), "c")
+	require.True(t, failure.HasCode(err, "import.unfinished"), "%v", err)
 
 	_, err = b.target.Collection("c").InsertOne(t.Context(), bson.D{{Key: "_id", Value: 1}, {Key: "v", Value: 2}})
 	require.NoError(t, err)

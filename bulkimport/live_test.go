@@ -77,6 +77,7 @@ func inTransaction(ctx context.Context, client *mongo.Client, work func(context.
 // source, and outside the windows no event may meet a document in a state that
 // it does not expect.
 func testWindowsHoldUnderWriters(t *testing.T, shared *bundle) {
+	t.Helper()
 	b := shared.fresh(t)
 	var docs []any
 	for n := range 300 {
@@ -92,12 +93,12 @@ func testWindowsHoldUnderWriters(t *testing.T, shared *bundle) {
 	stop := make(chan struct{})
 	group := writers(t, b, 4, stop)
 	b.importer.Source.Start = b.mark(t)
-	b.importer.Source.Settled = func(context.Context) (bson.Timestamp, error) { return b.mark(t), nil }
+	b.importer.Source.Settled = func(context.Context) (bson.Timestamp, error) { return b.mark(t), nil } //nolint:contextcheck // the test's
 	b.importer.Limits.Documents = 60
 	// Each slice waits until the writers have done something since the last one.
 	b.importer.Stops = stoppoint.New(func(ctx context.Context, name string) error {
 		if name == "import.stored" {
-			b.mark(t)
+			b.mark(t) //nolint:contextcheck // the test's
 		}
 		return ctx.Err()
 	})

@@ -194,6 +194,18 @@ func TestWindowsRefuseGaps(t *testing.T) {
 	}
 }
 
+// Collections of old servers may lack the index that all is cut along.
+func TestCollectionWithoutIDIndexIsRefused(t *testing.T) {
+	t.Parallel()
+	other, own := raw(bson.D{{Key: "_id", Value: 1}, {Key: "a", Value: 1}}), raw(bson.D{{Key: "_id", Value: 1}})
+	require.NoError(t, requireIDIndex("d.c", []bson.Raw{other, own}))
+	for _, keys := range [][]bson.Raw{nil, {other}} {
+		err := requireIDIndex("d.c", keys)
+		require.True(t, failure.HasCode(err, "import.no_id_index"), "%v", err)
+		require.ErrorContains(t, err, "d.c")
+	}
+}
+
 func TestBatchBounds(t *testing.T) {
 	t.Parallel()
 	var b batch

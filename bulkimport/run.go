@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -131,12 +132,12 @@ func compareKeys(a, b chunk.Key) int {
 
 // compress fills content and frames with entries and returns the hash of the
 // documents.
-func (r *run) compress(entries []entry) ([]byte, error) {
+func (r *run) compress(entries []entry) (hash []byte, err error) {
 	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
 	if err != nil {
 		return nil, err
 	}
-	defer encoder.Close()
+	defer func() { err = errors.Join(err, encoder.Close()) }()
 	sum := sha256.New()
 	raw := make([]byte, 0, frameBytes)
 	var f Frame

@@ -64,12 +64,21 @@ func (s Source) inspect(ctx context.Context, name string) (collection, error) {
 	if err != nil {
 		return c, fmt.Errorf("list indexes of %s.%s: %w", s.Database, name, err)
 	}
-	for _, spec := range specs {
-		if e, err := spec.KeysDocument.Elements(); err == nil && len(e) == 1 && e[0].Key() == "_id" {
-			return c, nil
+	keys := make([]bson.Raw, len(specs))
+	for n, spec := range specs {
+		keys[n] = spec.KeysDocument
+	}
+	return c, requireIDIndex(s.Database+"."+name, keys)
+}
+
+// requireIDIndex refuses a collection of which no index is the one on _id.
+func requireIDIndex(name string, keys []bson.Raw) error {
+	for _, key := range keys {
+		if e, err := key.Elements(); err == nil && len(e) == 1 && e[0].Key() == "_id" {
+			return nil
 		}
 	}
-	return c, failure.New(failure.Invalid, "import.no_id_index", "%s.%s has no index on _id", s.Database, name).
+	return failure.New(failure.Invalid, "import.no_id_index", "%s has no index on _id", name).
 		WithHint("a collection without an _id index cannot be cut into slices: build the index, or copy the collection into a new one")
 }
 
@@ -208,8 +217,11 @@ func (s Source) operationTime(ctx context.Context, c collection, concern *readco
 		level = append(level, bson.E{Key: "afterClusterTime", Value: s.Start})
 	}
 	reply, err := s.Client.Database(s.Database).RunCommand(ctx, bson.D{
-		{Key: "find", Value: c.name}, {Key: "limit", Value: 1}, {Key: "singleBatch", Value: true},
-		{Key: "projection", Value: bson.D{{Key: "_id", Value: 1}}}, {Key: "readConcern", Value: level},
+		{Key: "find", Value: c.name},
+		{Key: "limit", Value: 1},
+		{Key: "singleBatch", Value: true},
+		{Key: "projection", Value: bson.D{{Key: "_id", Value: 1}}},
+		{Key: "readConcern", Value: level},
 	}, options.RunCmd().SetReadPreference(preference)).Raw()
 	if err != nil {
 		return bson.Timestamp{}, fmt.Errorf("read operation time of %s.%s: %w", s.Database, c.name, err)

@@ -30,10 +30,23 @@ func TestEveryRangeOfIDs(t *testing.T) {
 	nan, err := bson.ParseDecimal128("-1E+30")
 	require.NoError(t, err)
 	ids := []any{
-		bson.MinKey{}, nil, math.NaN(), math.Inf(-1), nan, 0, 1.5, int64(math.MaxInt64), math.Inf(1), "", "a", "a\x00b", "é",
-		bson.D{}, bson.D{{Key: "x", Value: 1}}, bson.Binary{Data: []byte{}}, bson.Binary{Data: []byte{255}},
-		bson.Binary{Subtype: 4, Data: make([]byte, 16)}, bson.Binary{Data: make([]byte, 17)}, bson.ObjectID{}, bson.ObjectID{11: 1}, false, true,
-		bson.DateTime(-5), bson.DateTime(0), bson.Timestamp{}, bson.Timestamp{T: 1}, bson.JavaScript("x"), bson.CodeWithScope{Code: "y", Scope: bson.D{}}, bson.MaxKey{},
+		bson.MinKey{},
+		nil, math.NaN(), math.Inf(-1), nan, 0, 1.5, int64(math.MaxInt64), math.Inf(1), "", "a", "a\x00b", "é",
+		bson.D{},
+		bson.D{{Key: "x", Value: 1}},
+		bson.Binary{Data: []byte{}},
+		bson.Binary{Data: []byte{255}},
+		bson.Binary{Subtype: 4, Data: make([]byte, 16)},
+		bson.Binary{Data: make([]byte, 17)},
+		bson.ObjectID{},
+		bson.ObjectID{11: 1},
+		false, true,
+		bson.DateTime(-5), bson.DateTime(0),
+		bson.Timestamp{},
+		bson.Timestamp{T: 1},
+		bson.JavaScript("x"),
+		bson.CodeWithScope{Code: "y", Scope: bson.D{}},
+		bson.MaxKey{},
 	}
 	batch := make([]any, len(ids))
 	for n, id := range ids {

@@ -158,7 +158,8 @@ func (m *Mongo) mixesLengths(ctx context.Context, r Read) (bool, error) {
 		return known, nil
 	}
 	reply, err := m.run(ctx, r, bson.D{
-		{Key: "aggregate", Value: r.Collection}, {Key: "cursor", Value: bson.D{}},
+		{Key: "aggregate", Value: r.Collection},
+		{Key: "cursor", Value: bson.D{}},
 		{Key: "pipeline", Value: bson.A{
 			bson.D{{Key: "$match", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "$type", Value: "binData"}}}}}},
 			bson.D{{Key: "$group", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "$binarySize", Value: "$_id"}}}}}},
@@ -188,7 +189,9 @@ func (m *Mongo) find(ctx context.Context, r Read, filter bson.D, limit int) iter
 			return
 		}
 		cmd := bson.D{
-			{Key: "find", Value: r.Collection}, {Key: "filter", Value: filter}, {Key: "sort", Value: bson.D{{Key: "_id", Value: 1}}},
+			{Key: "find", Value: r.Collection},
+			{Key: "filter", Value: filter},
+			{Key: "sort", Value: bson.D{{Key: "_id", Value: 1}}},
 			{Key: "limit", Value: int64(limit)},
 		}
 		if collated {

@@ -45,15 +45,29 @@ func decimal(text string) bson.Decimal128 {
 // everyID has values of every type that a server takes as _id, in MongoDB's order.
 func everyID() []any {
 	return []any{
-		bson.MinKey{}, nil,
+		bson.MinKey{},
+		nil,
 		math.NaN(), math.Inf(-1), decimal("-1E+30"), negativeZero(), int32(1), 1.5, int64(2), decimal("3.25"), int64(math.MaxInt64), 9.3e18, math.Inf(1),
 		"", "507f1f77bcf86cd799439011", "B", "a", "a\x00b", "é",
-		bson.D{}, bson.D{{Key: "a", Value: 1}}, bson.D{{Key: "x", Value: 1}, {Key: "y", Value: 2}}, bson.D{{Key: "y", Value: 2}, {Key: "x", Value: 1}},
-		bson.Binary{Data: []byte{}}, bson.Binary{Data: []byte{1}}, bson.Binary{Data: []byte{255}}, bson.Binary{Subtype: 4, Data: make([]byte, 16)},
-		bson.Binary{Subtype: 4, Data: append([]byte{9}, make([]byte, 15)...)}, bson.Binary{Data: make([]byte, 17)},
-		bson.ObjectID{}, bson.ObjectID{11: 1}, false, true,
-		bson.DateTime(-5), bson.DateTime(0), bson.DateTime(1e12), bson.Timestamp{}, bson.Timestamp{T: 1, I: 2},
-		bson.JavaScript("x"), bson.CodeWithScope{Code: "y", Scope: bson.D{}}, bson.MaxKey{},
+		bson.D{},
+		bson.D{{Key: "a", Value: 1}},
+		bson.D{{Key: "x", Value: 1}, {Key: "y", Value: 2}},
+		bson.D{{Key: "y", Value: 2}, {Key: "x", Value: 1}},
+		bson.Binary{Data: []byte{}},
+		bson.Binary{Data: []byte{1}},
+		bson.Binary{Data: []byte{255}},
+		bson.Binary{Subtype: 4, Data: make([]byte, 16)},
+		bson.Binary{Subtype: 4, Data: append([]byte{9}, make([]byte, 15)...)},
+		bson.Binary{Data: make([]byte, 17)},
+		bson.ObjectID{},
+		bson.ObjectID{11: 1},
+		false, true,
+		bson.DateTime(-5), bson.DateTime(0), bson.DateTime(1e12),
+		bson.Timestamp{},
+		bson.Timestamp{T: 1, I: 2},
+		bson.JavaScript("x"),
+		bson.CodeWithScope{Code: "y", Scope: bson.D{}},
+		bson.MaxKey{},
 	}
 }
 
@@ -196,7 +210,7 @@ func (f *follower) apply(ctx context.Context, change bson.Raw) error {
 	if db == database && op.OnDocument() {
 		var err error
 		key := bson.D{{Key: "_id", Value: e.ID()}}
-		switch op {
+		switch op { //nolint:exhaustive // what changes a document
 		case event.Delete:
 			_, err = f.target.Collection(name).DeleteOne(ctx, key)
 		case event.Insert:
@@ -228,7 +242,8 @@ func (f *follower) Write(ctx context.Context) (validation.Mark, error) {
 	f.rounds++
 	m := chunk.Marker{Kind: chunk.ValidateMarker, Migration: 7, Placement: 1, Round: f.rounds}
 	reply, err := f.client.Database(chunk.SystemDatabase).RunCommand(ctx, bson.D{
-		{Key: "insert", Value: chunk.MarkersCollection}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: m.Key()}}}},
+		{Key: "insert", Value: chunk.MarkersCollection},
+		{Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: m.Key()}}}},
 		{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}},
 	}).Raw()
 	if err != nil {

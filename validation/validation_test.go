@@ -40,8 +40,12 @@ func docs(n int) []bson.Raw {
 func TestPlantedFaultsAreFound(t *testing.T) {
 	t.Parallel()
 	base := bson.D{
-		{Key: "_id", Value: 5000}, {Key: "n", Value: int32(5)}, {Key: "m", Value: int64(7)}, {Key: "z", Value: 0.0},
-		{Key: "s", Value: bson.D{{Key: "a", Value: 1}, {Key: "b", Value: 2}}}, {Key: "l", Value: bson.A{1, bson.D{{Key: "k", Value: 1}}}},
+		{Key: "_id", Value: 5000},
+		{Key: "n", Value: int32(5)},
+		{Key: "m", Value: int64(7)},
+		{Key: "z", Value: 0.0},
+		{Key: "s", Value: bson.D{{Key: "a", Value: 1}, {Key: "b", Value: 2}}},
+		{Key: "l", Value: bson.A{1, bson.D{{Key: "k", Value: 1}}}},
 	}
 	with := func(path int, value any) bson.D {
 		d := slices.Clone(base)
@@ -86,16 +90,22 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 			require.Equal(t, int64(56), result.Documents)
 			require.Equal(t, int64(1), result.Reread, "only what differed is read again, until it is sure")
 
-			// Seen from the other side a missing document is one too many.
-			turned := w.validator()
-			turned.Source, turned.Target = turned.Target, turned.Source
-			result, err := turned.Run(t.Context(), []string{"c"})
-			require.NoError(t, err)
-			require.Equal(t, int64(1), result.Mismatched)
-			if tc.target == nil {
-				require.Equal(t, validation.ExtraDocument, result.Mismatches[0].Kind)
-			}
+			requireTurned(t, w, tc.target == nil)
 		})
+	}
+}
+
+// requireTurned compares with the sides swapped: what is missing is one too many
+// then.
+func requireTurned(t *testing.T, w *world, extra bool) {
+	t.Helper()
+	turned := w.validator()
+	turned.Source, turned.Target = turned.Target, turned.Source
+	result, err := turned.Run(t.Context(), []string{"c"})
+	require.NoError(t, err)
+	require.Equal(t, int64(1), result.Mismatched)
+	if extra {
+		require.Equal(t, validation.ExtraDocument, result.Mismatches[0].Kind)
 	}
 }
 
@@ -137,10 +147,10 @@ func TestNoFalseAlarmUnderLiveWrites(t *testing.T) {
 					doc = all[r.IntN(5)] // some are hot
 				}
 				if r.IntN(4) == 0 {
-					w.write("c", event.Delete, doc)
+					w.write(event.Delete, doc)
 					continue
 				}
-				w.write("c", event.Replace, raw(bson.D{{Key: "_id", Value: doc.Lookup("_id")}, {Key: "v", Value: version}, {Key: "w", Value: n}}))
+				w.write(event.Replace, raw(bson.D{{Key: "_id", Value: doc.Lookup("_id")}, {Key: "v", Value: version}, {Key: "w", Value: n}}))
 			}
 		})
 	}
@@ -173,7 +183,7 @@ func TestLostUpdateOfABusyDocument(t *testing.T) {
 			applyEvent(target, e)
 		}
 	}
-	w.onWrite = func() { w.write("c", event.Replace, hot) }
+	w.onWrite = func() { w.write(event.Replace, hot) }
 	v := w.validator()
 	result := w.run(t, v, "c")
 	require.True(t, result.Clean())
@@ -191,7 +201,7 @@ func TestLostUpdateOfABusyDocument(t *testing.T) {
 	w.mu.Lock()
 	lose = true
 	w.mu.Unlock()
-	w.write("c", event.Delete, hot)
+	w.write(event.Delete, hot)
 	w.onWrite = nil
 	mark, err = w.Write(t.Context())
 	require.NoError(t, err)
@@ -213,7 +223,7 @@ func TestLostUpdateOfATouchedDocument(t *testing.T) {
 	w.apply = func(store, *event.Event) {}
 	w.onWrite = func() {
 		if writes++; writes == 2 { // after the first slice was read, before its second marker
-			w.write("c", event.Replace, raw(bson.D{{Key: "_id", Value: all[0].Lookup("_id")}, {Key: "lost", Value: true}}))
+			w.write(event.Replace, raw(bson.D{{Key: "_id", Value: all[0].Lookup("_id")}, {Key: "lost", Value: true}}))
 		}
 	}
 	result := w.run(t, w.validator(), "c")
@@ -265,7 +275,7 @@ func TestTooManyBusyDocumentsAreNotClean(t *testing.T) {
 	w.both("c", all...)
 	w.onWrite = func() {
 		for _, doc := range all {
-			w.write("c", event.Replace, doc)
+			w.write(event.Replace, doc)
 		}
 	}
 	result := w.run(t, w.validator(), "c")

@@ -91,15 +91,15 @@ func (w *world) both(collection string, docs ...bson.Raw) {
 	}
 }
 
-// write changes the source; a document that is only {_id} deletes.
-func (w *world) write(collection string, op event.Op, doc bson.Raw) {
+// write changes collection c of the source.
+func (w *world) write(op event.Op, doc bson.Raw) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for len(w.log)-w.applied > 100 { // writers that are faster than the lanes for ever prove nothing
 		w.changed.Wait()
 	}
 	e := &event.Event{
-		Seq: int64(len(w.log) + 1), Op: op, Database: database, Collection: collection,
+		Seq: int64(len(w.log) + 1), Op: op, Database: database, Collection: "c",
 		Key: raw(bson.D{{Key: "_id", Value: doc.Lookup("_id")}}), Document: doc,
 	}
 	applyEvent(w.source, e)
@@ -140,7 +140,7 @@ func (w *world) Write(context.Context) (validation.Mark, error) {
 	m := chunk.Marker{Kind: chunk.ValidateMarker, Migration: 7, Placement: 1, Round: w.rounds}
 	w.log = append(w.log, &event.Event{Seq: int64(len(w.log) + 1), Op: event.Mark, Marker: &m, Database: chunk.SystemDatabase})
 	w.changed.Broadcast()
-	return validation.Mark{Marker: m, At: bson.Timestamp{T: 1, I: uint32(len(w.log))}}, nil //nolint:gosec // a few events
+	return validation.Mark{Marker: m, At: bson.Timestamp{T: 1, I: uint32(len(w.log))}}, nil
 }
 
 // Passed implements [validation.Markers].
