@@ -206,7 +206,7 @@ func findEverywhere(t *testing.T, s *devstack.Stack) {
 	tc, err := client.DialContext(ctx, client.Options{HostPort: s.Temporal.Address})
 	require.NoError(t, err)
 	defer tc.Close()
-	_, err = tc.DescribeWorkflowExecution(ctx, "kept", "")
+	_, err = tc.DescribeWorkflow(ctx, "kept", "")
 	require.NoError(t, err)
 }
 
@@ -250,7 +250,8 @@ func TestFailureShowsTheEndOfTheLog(t *testing.T) {
 	stack := up(t, opts)
 	require.NoError(t, devstack.Down(t.Context(), opts, nil))
 	a, _ := stack.Shard("shard-a")
-	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", a.Port))
+	var lc net.ListenConfig
+	l, err := lc.Listen(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", a.Port))
 	require.NoError(t, err)
 	defer l.Close()
 

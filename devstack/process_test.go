@@ -114,7 +114,7 @@ func TestSetupBuildsTheServerThatIsLookedFor(t *testing.T) {
 // be checked.
 func TestMongodRunsAsAReplicaSetWithAuthentication(t *testing.T) {
 	bin := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(bin, "mongod"), []byte("#!/bin/sh\n"), 0o700)) //nolint:gosec // it must be executable
+	require.NoError(t, os.WriteFile(filepath.Join(bin, "mongod"), []byte("#!/bin/sh\n"), 0o700))
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	tools := Tools{Cache: t.TempDir()}
 	s, err := NewShard(t.TempDir(), "shard-a", tools)

@@ -143,7 +143,7 @@ tool_version() { awk -v m="/$1(/v2)?$" '$1 ~ m && $2 ~ /^v/ { print $2 }' "$root
 
 # watch shows how far the logs of running builds are, every 20 seconds.
 watch_builds() {
-	while sleep 20; do
+	while sleep 20 >/dev/null 2>&1; do # a sleeper that is left over must not keep the output open
 		local line="setup [$(seconds)]:" log
 		for log in "$@"; do
 			[ -f "$log" ] && [ -d "$cache/$(basename "$log" .log).new" ] || continue
@@ -198,7 +198,7 @@ all() {
 	kill "$watcher" 2>/dev/null || true
 	wait "$watcher" 2>/dev/null || true
 	[ ${#failed[@]} = 0 ] || die "not installed: ${failed[*]}"
-	say "setup: done in $(seconds) min; everything is in $cache"
+	say "setup: done after $(seconds); everything is in $cache"
 }
 
 lint() {

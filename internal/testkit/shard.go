@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
@@ -126,9 +125,6 @@ func reap(pid int, dir string) error {
 	})
 	if reaper.err != nil {
 		return fmt.Errorf("start the reaper of test shards: %w", reaper.err)
-	}
-	if _, err := os.Stat("/proc/self/environ"); err != nil {
-		return nil // it could not tell a shard from another process
 	}
 	_, err := fmt.Fprintf(reaper.stdin, "%d %s\n", pid, dir)
 	return err

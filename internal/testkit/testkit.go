@@ -67,11 +67,16 @@ func SkipShort(t testing.TB) {
 // listening ends the test unless somebody listens at address.
 func listening(t testing.TB, part, address string) {
 	t.Helper()
-	conn, err := net.DialTimeout("tcp", address, 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
 		unavailable(t, fmt.Sprintf("%s does not run: %v", part, err))
 	}
-	_ = conn.Close()
+	if err := conn.Close(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // Postgres makes an empty database, dropped after the test, and gives its DSN.

@@ -34,7 +34,7 @@ func TestBucketTakesObjectsAndIsRemovedWithThem(t *testing.T) {
 	t.Parallel()
 	var b testkit.Bucket
 	var client *s3.Client
-	t.Run("use", func(t *testing.T) { //nolint:paralleltest // the check below needs its end
+	t.Run("use", func(t *testing.T) {
 		b = testkit.S3(t)
 		client = s3.New(s3.Options{
 			BaseEndpoint: aws.String(b.Endpoint), Region: b.Region, UsePathStyle: true,
