@@ -253,6 +253,35 @@ func TestDifferenceMustOutliveARecheck(t *testing.T) {
 	require.Equal(t, int64(1), result.Reread)
 }
 
+// The same for a document that was busy at first: one look in which it differs is
+// not enough either.
+func TestDifferenceOfABusyDocumentMustOutliveARecheck(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	w.both("c", docs(5)...)
+	late := raw(bson.D{{Key: "_id", Value: 0}, {Key: "late", Value: true}})
+	writes := 0
+	w.apply = func(store, *event.Event) {}
+	w.onWrite = func() {
+		if writes++; writes == 2 {
+			w.write(event.Replace, late)
+		}
+	}
+	v := w.validator()
+	var pending []int
+	v.Progress = func(_ context.Context, p validation.Progress) {
+		pending = append(pending, p.Pending)
+		if p.Pending == 1 {
+			w.mu.Lock()
+			w.target.put("c", late)
+			w.mu.Unlock()
+		}
+	}
+	result := w.run(t, v, "c")
+	require.Equal(t, []int{0, 1, 0}, pending)
+	require.True(t, result.Clean(), "%v", result.Mismatches)
+}
+
 func TestMismatchesAreBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
