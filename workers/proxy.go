@@ -94,16 +94,6 @@ func (p proxyPorts) Shard(ctx context.Context, name string) (proxy.Shard, error)
 	return proxy.Shard{Shard: s, User: chunk.DataUser, Password: shard.Password(p.secret, name, chunk.DataUser)}, err
 }
 
-// Names implements [proxy.Shards].
-func (p proxyPorts) Names(ctx context.Context) ([]string, error) {
-	all, err := p.store.Shards(ctx)
-	names := make([]string, 0, len(all))
-	for _, s := range all {
-		names = append(names, s.Name)
-	}
-	return names, err
-}
-
 // Listen implements [proxy.Feed].
 func (p proxyPorts) Listen(ctx context.Context, deliver func(proxy.Announcement)) error {
 	return p.store.Listen(ctx, feed(deliver))
@@ -126,4 +116,4 @@ func (f feed) RouteChanged(_ context.Context, n metadata.RouteNotice) {
 }
 
 // Disconnected implements [metadata.Handler].
-func (f feed) Disconnected(error) {}
+func (f feed) Disconnected(error) { f(proxy.Announcement{Lost: true}) }
