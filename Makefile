@@ -10,6 +10,9 @@ FUZZ_TIME  ?= 10s
 BENCH_TIME ?= 1s
 TEST_FLAGS ?=
 
+# pinned is the version of a tool that tools/go.mod names.
+pinned = $(shell scripts/setup.sh tool-version $(1))
+
 .PHONY: help
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,12 +38,19 @@ test: setup build ## Run all tests on a stack of their own, which is stopped aft
 	scripts/test.sh $(TEST_FLAGS)
 
 .PHONY: check
-check: ## Run what needs no server: linters, determinism of workflows, import rules
-	scripts/setup.sh lint
+check: rules lint ## Run all that needs no server: rules and linters
+
+.PHONY: rules
+rules: ## Check determinism of workflows, import rules and what go vet knows
+	@scripts/setup.sh workflowcheck
 	go vet ./...
 	go test ./internal/archtest -count=1
-	$(CACHE)/workflowcheck-$$(scripts/setup.sh tool-version workflowcheck)/bin/workflowcheck ./workflows/... ./internal/flow/...
-	$(CACHE)/golangci-lint-$$(scripts/setup.sh tool-version golangci-lint)/bin/golangci-lint run
+	$(CACHE)/workflowcheck-$(call pinned,workflowcheck)/bin/workflowcheck -config .workflowcheck.yaml -test=false ./workflows/... ./internal/flow/...
+
+.PHONY: lint
+lint: ## Run golangci-lint (its first build takes a few minutes)
+	@scripts/setup.sh golangci-lint
+	$(CACHE)/golangci-lint-$(call pinned,golangci-lint)/bin/golangci-lint run
 
 .PHONY: unit
 unit: ## Run the tests that need no server

@@ -4,7 +4,8 @@
 # second clone do nothing. System packages come from apt, and only where something is missing.
 #
 #   scripts/setup.sh                    install everything
-#   scripts/setup.sh lint               install golangci-lint and workflowcheck
+#   scripts/setup.sh golangci-lint      install the linter
+#   scripts/setup.sh workflowcheck      install the check for determinism
 #   scripts/setup.sh temporal-folder    print the cache folder of the Temporal server
 #   scripts/setup.sh tool-version NAME  print the pinned version of golangci-lint or workflowcheck
 set -euo pipefail
@@ -201,15 +202,16 @@ all() {
 	say "setup: done after $(seconds); everything is in $cache"
 }
 
-lint() {
+# tool NAME FUNCTION installs one of the tools that check the code.
+tool() {
 	mkdir -p "$cache/logs"
-	build golangci-lint "golangci-lint-$(tool_version golangci-lint)" build_golangci
-	build workflowcheck "workflowcheck-$(tool_version workflowcheck)" build_workflowcheck
+	build "$1" "$1-$(tool_version "$1")" "$2"
 }
 
 case ${1-} in
 '') all ;;
-lint) lint ;;
+golangci-lint) tool golangci-lint build_golangci ;;
+workflowcheck) tool workflowcheck build_workflowcheck ;;
 temporal-folder) temporal_folder ;;
 tool-version) tool_version "${2-}" ;;
 *) die "unknown argument $1" ;;
