@@ -298,12 +298,18 @@ func retry(ctx context.Context, work func(context.Context) error) error {
 	}
 }
 
+// transactionTooLargeForCache is a server's word that its cache is full. It holds
+// for good for a transaction that writes; one that only reads, as those here do,
+// finds room again when others have ended.
+const transactionTooLargeForCache = 388
+
 // again reports whether the same work may succeed soon.
 func again(err error) bool {
 	if _, ok := errors.AsType[*failure.Error](err); ok {
 		return false
 	}
-	return mongocode.IsRetryable(err) || mongocode.IsSnapshotGone(err) || mongocode.IsCursorNotFound(err) || mongocode.IsNoSuchTransaction(err)
+	return mongocode.IsRetryable(err) || mongocode.IsSnapshotGone(err) || mongocode.IsCursorNotFound(err) ||
+		mongocode.IsNoSuchTransaction(err) || mongocode.Has(err, transactionTooLargeForCache)
 }
 
 // refused names an error of a role that is gone: this run is late.

@@ -2,6 +2,7 @@ package bulkimport
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,10 +11,12 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 	"pgregory.net/rapid"
 
 	"drover/chunk"
 	"drover/internal/failure"
+	"drover/internal/mongocode"
 )
 
 // raw encodes a document that cannot fail to encode.
@@ -231,6 +234,25 @@ func TestPlannedSize(t *testing.T) {
 		require.Equal(t, want, l.perSlice(of), fmt.Sprint(of))
 	}
 	require.Equal(t, Documents(15_000), l.perSlice(size{}), "nothing is known")
+}
+
+// A server may quote a whole batch in its error; nothing of it may get into logs
+// and histories, and yet the code decides.
+func TestErrorsQuoteNoDocuments(t *testing.T) {
+	t.Parallel()
+	secret := "insert: { name: 'Alice' }"
+	for _, err := range []error{
+		mongo.CommandError{Code: 13, Name: "Unauthorized", Message: "not authorized to execute " + secret},
+		mongo.BulkWriteException{WriteErrors: []mongo.BulkWriteError{{WriteError: mongo.WriteError{Code: 121, Message: secret}}}},
+		mongo.BulkWriteException{WriteConcernError: &mongo.WriteConcernError{Code: 64, Message: secret}},
+	} {
+		wrapped := refused(fmt.Errorf("insert: %w", brief(err)))
+		require.NotContains(t, wrapped.Error(), "Alice")
+		require.ErrorAs(t, wrapped, new(briefError))
+		require.NotEmpty(t, mongocode.Codes(wrapped))
+	}
+	require.True(t, failure.HasCode(refused(brief(mongo.CommandError{Code: 13})), "import.refused"))
+	require.Equal(t, "plain", brief(errors.New("plain")).Error())
 }
 
 func TestSameButTimestamps(t *testing.T) {

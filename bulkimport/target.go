@@ -80,7 +80,7 @@ func (t Target) insert(ctx context.Context, m chunk.MigrationID, name string, do
 	}
 	duplicates, err := duplicatesOnly(err)
 	if err != nil {
-		return 0, fmt.Errorf("insert into %s.%s: %w", t.Database, name, err)
+		return 0, fmt.Errorf("insert into %s.%s: %w", t.Database, name, brief(err))
 	}
 	left, err := t.unlikePresent(ctx, name, docs, duplicates)
 	if err != nil {
@@ -118,7 +118,7 @@ func (t Target) unlikePresent(ctx context.Context, name string, docs []bson.Raw,
 	}
 	cursor, err := t.collection(name).Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}})
 	if err != nil {
-		return nil, fmt.Errorf("look duplicates up in %s.%s: %w", t.Database, name, err)
+		return nil, fmt.Errorf("look duplicates up in %s.%s: %w", t.Database, name, brief(err))
 	}
 	defer func() { _ = cursor.Close(context.WithoutCancel(ctx)) }()
 	present := map[chunk.Key]bson.Raw{}
@@ -130,7 +130,7 @@ func (t Target) unlikePresent(ctx context.Context, name string, docs []bson.Raw,
 		present[key] = append(bson.Raw(nil), cursor.Current...)
 	}
 	if err := cursor.Err(); err != nil {
-		return nil, fmt.Errorf("look duplicates up in %s.%s: %w", t.Database, name, err)
+		return nil, fmt.Errorf("look duplicates up in %s.%s: %w", t.Database, name, brief(err))
 	}
 	var left []mongocode.Duplicate
 	for _, d := range duplicates {
@@ -170,7 +170,7 @@ func (t Target) park(ctx context.Context, m chunk.MigrationID, name string, doc 
 		Collection(chunk.ParkedCollection, options.Collection().SetWriteConcern(writeconcern.Majority()))
 	_, err := collection.ReplaceOne(ctx, bson.D{{Key: "_id", Value: id}}, image, options.Replace().SetUpsert(true))
 	if err != nil && !mongocode.IsDuplicateKey(err) { // another call parked it at the same moment
-		return fmt.Errorf("park a document of %s.%s: %w", t.Database, name, err)
+		return fmt.Errorf("park a document of %s.%s: %w", t.Database, name, brief(err))
 	}
 	return nil
 }
@@ -189,7 +189,7 @@ func (t Target) restoreTimestamps(ctx context.Context, name string, docs []bson.
 			bson.A{bson.D{{Key: "$replaceWith", Value: bson.D{{Key: "$literal", Value: doc}}}}},
 			options.UpdateOne().SetBypassDocumentValidation(true))
 		if err != nil {
-			return fmt.Errorf("restore the empty timestamp of a document of %s.%s: %w", t.Database, name, err)
+			return fmt.Errorf("restore the empty timestamp of a document of %s.%s: %w", t.Database, name, brief(err))
 		}
 	}
 	return nil
@@ -257,13 +257,13 @@ func (t Target) clear(ctx context.Context, c collection, s Slice) error {
 		opts.SetCollation(&options.Collation{Locale: "simple"})
 	}
 	if _, err := t.collection(s.Collection).DeleteMany(ctx, idFilter(s.Lo, s.Hi), opts); err != nil {
-		return fmt.Errorf("delete %s from %s: %w", s, t.Database, err)
+		return fmt.Errorf("delete %s from %s: %w", s, t.Database, brief(err))
 	}
 	filter := bson.D{{Key: "_id.m", Value: int64(s.Migration)}, {Key: "_id.c", Value: s.Collection}}
 	_, err := t.Client.Database(chunk.SystemDatabase).
 		Collection(chunk.ParkedCollection, options.Collection().SetWriteConcern(writeconcern.Majority())).DeleteMany(ctx, filter)
 	if err != nil {
-		return fmt.Errorf("delete parked documents of %s: %w", s, err)
+		return fmt.Errorf("delete parked documents of %s: %w", s, brief(err))
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ import (
 type Mongo struct {
 	Client     *mongo.Client // as drover_read
 	Database   string
-	Preference *readpref.ReadPref // the primary when nil; the target must be read there
+	Preference *readpref.ReadPref // of reads that say what they must have seen; others go to the primary
 
 	mu       sync.Mutex
 	collated map[string]bool
@@ -236,7 +236,7 @@ func (m *Mongo) run(ctx context.Context, r Read, cmd bson.D) (*mongo.Cursor, err
 		concern = append(concern, bson.E{Key: "afterClusterTime", Value: r.Since})
 	}
 	preference := m.Preference
-	if preference == nil {
+	if preference == nil || r.Since.IsZero() { // nothing says how far a secondary must be
 		preference = readpref.Primary()
 	}
 	return m.Client.Database(m.Database).RunCommandCursor(ctx, append(cmd, bson.E{Key: "readConcern", Value: concern}),
