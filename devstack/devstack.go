@@ -16,8 +16,9 @@ import (
 	"drover/internal/failure"
 )
 
-// startTimeout is how long one part may take to become ready.
-const startTimeout = 90 * time.Second
+// startTimeout is how long one part may take to become ready. On a machine with
+// much else to do, a Java program may need most of a minute.
+const startTimeout = 3 * time.Minute
 
 // reservedNames are the parts that are not shards.
 var reservedNames = []string{"postgres", "kafka", "s3", "temporal"}
@@ -132,6 +133,9 @@ func Up(ctx context.Context, opts Options, progress Progress) (*Stack, error) {
 	if len(opts.Shards) == 0 && len(stack.Shards) == 0 {
 		opts.Shards = DefaultShards
 	}
+	if err := stack.mayChangeKafka(opts); err != nil {
+		return nil, err
+	}
 	if err := stack.complete(opts, opts.Tools); err != nil {
 		return nil, err
 	}
@@ -147,6 +151,19 @@ func Up(ctx context.Context, opts Options, progress Progress) (*Stack, error) {
 		return nil, err
 	}
 	return stack, nil
+}
+
+// mayChangeKafka refuses another engine while the one that the stack has runs.
+func (s *Stack) mayChangeKafka(opts Options) error {
+	if opts.Kafka == "" || s.Kafka.Engine == "" || opts.Kafka == s.Kafka.Engine {
+		return nil
+	}
+	s.Dir = opts.Dir
+	if newKafka(s, opts.Tools, opts.Self).pid() == 0 {
+		return nil
+	}
+	return failure.New(failure.Invalid, "devstack.kafka-runs", "Kafka runs as %q and cannot become %q meanwhile", s.Kafka.Engine, opts.Kafka).
+		WithHint("stop it with `drover dev down --part kafka`; what one engine holds the other does not know")
 }
 
 // startAll starts what does not run. A part that fails does not stop the

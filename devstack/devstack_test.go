@@ -302,6 +302,10 @@ func TestEmbeddedKafkaNeedsNoJava(t *testing.T) {
 	_, err = kadm.NewClient(k).CreateTopic(t.Context(), 1, 1, nil, "t")
 	require.NoError(t, err)
 	require.NoError(t, k.ProduceSync(t.Context(), &kgo.Record{Topic: "t", Value: []byte("7")}).FirstErr())
+
+	opts.Kafka = devstack.EngineKafka
+	_, err = devstack.Up(t.Context(), opts, nil)
+	require.True(t, failure.HasCode(err, "devstack.kafka-runs"), "%v", err)
 }
 
 func TestStatusAndDownWithoutAStack(t *testing.T) {

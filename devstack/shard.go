@@ -157,7 +157,7 @@ func (s *ShardServer) mongod() (program, error) {
 		args: []string{
 			"--replSet", s.access.Name, "--bind_ip", "127.0.0.1", "--port", strconv.Itoa(s.access.Port),
 			"--dbpath", filepath.Join(s.dir, "data"), "--auth", "--keyFile", key,
-			"--oplogSize", "2048", "--wiredTigerCacheSizeGB", "0.5", "--quiet", "--unixSocketPrefix", s.dir,
+			"--oplogSize", "2048", "--wiredTigerCacheSizeGB", "0.5", "--quiet", "--nounixsocket",
 		},
 	}, nil
 }
