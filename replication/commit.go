@@ -150,30 +150,17 @@ func (l *Lane) giveWay(c *conflict, docs []*document) {
 		d.way = anew
 	case !d.probe && (c.onID || c.pattern == nil):
 		d.probe = true // it was taken to be missing
-	case d.old != nil && d.way == inPlace:
-		d.way = anew
-		l.allAnew(d.collection, docs)
+	case d.way == inPlace:
+		// Keys may change hands within the batch: all of them are released first.
+		for _, o := range docs {
+			if o.collection == d.collection && o.way == inPlace {
+				o.way = anew
+			}
+		}
+	case d.way == anew && len(c.pattern) > 0 && !c.onID:
+		d.way = around
 	default:
 		d.way = aside
-	}
-}
-
-// allAnew rewrites every replaced document of the collection by delete and
-// insert once two of them had to be: keys change hands among them.
-func (l *Lane) allAnew(collection string, docs []*document) {
-	n := 0
-	for _, d := range docs {
-		if d.collection == collection && d.way == anew {
-			n++
-		}
-	}
-	if n < 2 {
-		return
-	}
-	for _, d := range docs {
-		if d.collection == collection && d.old != nil && d.way == inPlace {
-			d.way = anew
-		}
 	}
 }
 

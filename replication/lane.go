@@ -346,7 +346,7 @@ func (l *Lane) save(ctx context.Context) error {
 // be: while the target is down the lane waits.
 func (l *Lane) patiently(ctx context.Context, work func(context.Context) error) error {
 	for try := 0; ; try++ {
-		attempt, cancel := context.WithTimeout(ctx, l.cfg.Limits.Try)
+		attempt, cancel := unhurried(ctx, l.cfg.Limits.Try)
 		err := work(attempt)
 		timedOut := attempt.Err() != nil
 		cancel()
@@ -356,7 +356,7 @@ func (l *Lane) patiently(ctx context.Context, work func(context.Context) error) 
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if !timedOut && !mongocode.IsRetryable(err) && !mongocode.IsNoSuchTransaction(err) && !errors.Is(err, errMoved) {
+		if !timedOut && !passing(err, try) {
 			return l.refused(err)
 		}
 		l.cfg.Metrics.retries.Inc()
@@ -366,6 +366,37 @@ func (l *Lane) patiently(ctx context.Context, work func(context.Context) error) 
 			return err
 		}
 	}
+}
+
+// grace is how long a command under way may go on once the lane is to stop.
+const grace = 3 * time.Second
+
+// unhurried gives a context that ends after limit, or some time after ctx. A
+// command that is cut off goes on at the server, where it could open, or hold
+// on to, a transaction that nobody waits for any more.
+func unhurried(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	free, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	stop := context.AfterFunc(ctx, func() {
+		late := time.AfterFunc(grace, cancel)
+		context.AfterFunc(free, func() { late.Stop() })
+	})
+	return free, func() {
+		stop()
+		cancel()
+	}
+}
+
+// A server that goes down or comes up may answer with an internal error; one
+// that stays so is no outage.
+const (
+	internalError  = 1
+	internalErrors = 30
+)
+
+// passing reports whether an error of the target may be gone at the next try.
+func passing(err error, try int) bool {
+	return mongocode.IsRetryable(err) || mongocode.IsNoSuchTransaction(err) || errors.Is(err, errMoved) ||
+		mongocode.Has(err, internalError) && !isTooLarge(err) && try < internalErrors
 }
 
 // refused gives an error of the target its meaning for the lane.

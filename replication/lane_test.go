@@ -562,7 +562,7 @@ func testTransactions(t *testing.T, w *world) {
 func (w *world) inPartition(p int32, n int) (ids []any) {
 	for i := 0; len(ids) < n; i++ {
 		e := w.on(event.Delete, i)
-		if at, err := e.Partition(partitions); err == nil && at == p {
+		if at, err := e.Partition(partitions, event.ByDocument); err == nil && at == p {
 			ids = append(ids, i)
 		}
 	}

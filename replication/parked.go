@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -113,7 +114,7 @@ func (l *Lane) remember(d parkedDocument) error {
 		return fmt.Errorf("read a parked document's _id: %w", err)
 	}
 	e := event.Event{Database: l.cfg.Direction.Source.Database, Collection: collection, Key: raw}
-	p, err := e.Partition(l.cfg.Direction.Partitions)
+	p, err := e.Partition(l.cfg.Direction.Partitions, l.cfg.Direction.Spread)
 	if err != nil || p != l.lane.Partition {
 		return err //nolint:wrapcheck // says what it is about
 	}
@@ -308,27 +309,64 @@ func equalTo(key bson.Raw) bson.D {
 // bringHome tries to put one parked document into its collection.
 func (l *Lane) bringHome(ctx context.Context, key docKey, e parkedEntry) error {
 	d := &document{collection: e.collection, key: key, id: e.id.Lookup("id"), probe: true, way: anew}
-	g := goal{pos: l.reached, marker: l.marker}
-	home := false
-	err := l.commitDocs(ctx, g, []*document{d}, func() error { d.now = d.was; return nil })
+	err := l.tryHome(ctx, d)
 	var c *conflict
+	if errors.As(err, &c) && len(c.pattern) > 0 && !c.onID {
+		e.value = c.value
+		l.parked.put(key, e)
+		held, lookErr := l.held(ctx, e)
+		if lookErr != nil {
+			return lookErr
+		}
+		if !held {
+			d.way, d.holder = around, c
+			err = l.tryHome(ctx, d)
+		}
+	}
 	switch {
 	case errors.As(err, &c):
-		if len(c.value) > 0 {
-			e.value = c.value
-			l.parked.put(key, e)
-		}
+		return nil // it waits on
 	case err != nil:
 		return err
-	default:
-		home = true
 	}
-	if home {
-		l.noteParked([]*document{d})
-		l.parked.drop(key) // it may have been gone already
-		l.released()
-	}
+	l.noteParked([]*document{d})
+	l.parked.drop(key) // it may have been gone already
+	l.released()
 	return nil
+}
+
+// tryHome is one try of [Lane.bringHome].
+func (l *Lane) tryHome(ctx context.Context, d *document) error {
+	g := goal{pos: l.reached, marker: l.marker}
+	return l.commitDocs(ctx, g, []*document{d}, func() error { d.now = d.was; return nil })
+}
+
+// standIn gives raw with a value of its own in the last field of an index's key
+// pattern. A server may refuse the insert of a value that nobody holds, though
+// not the update to it: the dev server does so with a value that came by an
+// insert and went by an update. Where somebody does hold it, the update that
+// follows is refused as well.
+func standIn(raw, pattern bson.Raw) bson.D {
+	last := ""
+	eachField(pattern, func(f *field) { last = f.name })
+	names := strings.Split(last, ".")
+	var own any = bson.NewObjectID()
+	for _, name := range slices.Backward(names[1:]) {
+		own = bson.D{{Key: name, Value: own}}
+	}
+	var doc bson.D
+	found := false
+	eachField(raw, func(f *field) {
+		var v any = bson.RawValue{Type: bson.Type(f.kind), Value: f.raw}
+		if f.name == names[0] {
+			v, found = own, true
+		}
+		doc = append(doc, bson.E{Key: f.name, Value: v})
+	})
+	if !found {
+		doc = append(doc, bson.E{Key: names[0], Value: own})
+	}
+	return doc
 }
 
 // indexName is the name that an index has unless it was given another.

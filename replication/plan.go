@@ -38,6 +38,7 @@ type way uint8
 const (
 	inPlace way = iota // replaced where it is, inserted when it is new
 	anew               // deleted first and inserted last: its unique keys change hands within the batch
+	around             // likewise, but inserted with another value in place of the key and then replaced
 	aside              // deleted, and its image parked: another document holds a key of it
 )
 
@@ -50,7 +51,7 @@ type document struct {
 	changes    []change
 	probe      bool // its image is read; otherwise it is taken to be missing
 	way        way
-	holder     *conflict // why it is parked
+	holder     *conflict // the unique index that it broke last
 
 	old    bson.Raw // the image on the target; nil: none
 	parked bool     // it is among the parked ones, and its image is the parked one if old is nil

@@ -70,6 +70,7 @@ type Direction struct {
 	Source     chunk.Placement
 	Target     chunk.Placement
 	Partitions int32
+	Spread     event.Spread // of the source's log
 
 	// From gives, for each partition, an offset of the source's log at or before
 	// the start marker. It is used by a lane that has no checkpoint.

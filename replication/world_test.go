@@ -61,7 +61,7 @@ func (l *fakeLog) add(t testing.TB, e event.Event) {
 	}
 	for p, part := range l.parts {
 		if !e.Broadcast() {
-			at, err := e.Partition(int32(len(l.parts)))
+			at, err := e.Partition(int32(len(l.parts)), event.ByDocument)
 			require.NoError(t, err)
 			if int(at) != p {
 				continue
@@ -189,7 +189,7 @@ func worldOn(t testing.TB, server *testkit.ShardServer, client *mongo.Client) *w
 	m := migrations.Add(1)
 	w.cfg = Config{
 		Direction: Direction{
-			Migration: chunk.MigrationID(m), Partitions: partitions,
+			Migration: chunk.MigrationID(m), Partitions: partitions, Spread: event.ByDocument,
 			Source: chunk.Placement{ID: chunk.PlacementID(2 * m), Shard: "a", Database: fmt.Sprintf("db_0001_p%d", 2*m)},
 			Target: chunk.Placement{ID: chunk.PlacementID(2*m + 1), Shard: "b", Database: fmt.Sprintf("db_0001_p%d", 2*m+1)},
 		},

@@ -106,7 +106,7 @@ type writes struct {
 	replaces []*document
 	inserts  []*document
 	last     []*document // inserts of documents that change keys among each other
-	literal  []*document // inserted ones that the server did not store as they are
+	literal  []*document // inserted ones that are not yet stored as they are
 }
 
 // write brings the documents' new images onto the target, in the transaction.
@@ -145,6 +145,9 @@ func (w *writes) add(d *document, keepsEmptyTimestamps bool) {
 	switch {
 	case replace:
 		w.replaces = append(w.replaces, d)
+		return
+	case d.way == around:
+		w.last, w.literal = append(w.last, d), append(w.literal, d)
 		return
 	case d.way == anew || d.old == nil && d.parked:
 		w.last = append(w.last, d)
@@ -215,8 +218,8 @@ func (l *Lane) writeCollection(ctx context.Context, collection string, w *writes
 		{w.replaces, "update", "updates", func(d *document) any {
 			return bson.D{{Key: "q", Value: byID(d.old)}, {Key: "u", Value: replacement(d.now)}}
 		}},
-		{w.inserts, "insert", "documents", func(d *document) any { return d.now }},
-		{w.last, "insert", "documents", func(d *document) any { return d.now }},
+		{w.inserts, "insert", "documents", (*document).inserted},
+		{w.last, "insert", "documents", (*document).inserted},
 		{w.literal, "update", "updates", func(d *document) any {
 			return bson.D{{Key: "q", Value: byID(d.now)}, {Key: "u", Value: replacement(d.now)}}
 		}},
@@ -234,6 +237,14 @@ func (l *Lane) writeCollection(ctx context.Context, collection string, w *writes
 		}
 	}
 	return nil
+}
+
+// inserted is what an insert of the document brings.
+func (d *document) inserted() any {
+	if d.way == around {
+		return standIn(d.now, d.holder.pattern)
+	}
+	return d.now
 }
 
 // byID is the filter of a document that was read, or written, in this transaction.

@@ -8,6 +8,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
 )
 
@@ -170,10 +171,19 @@ func IsNetwork(err error) bool {
 		Has(err, HostUnreachable, HostNotFound, NetworkTimeout)
 }
 
-// isSelection reports that no suitable member was found in time.
+// clearedPool is the error of an operation that found no connection because
+// another one's network error had them all closed.
+type clearedPool interface {
+	error
+	driver.RetryablePoolError
+}
+
+// isSelection reports that no suitable member was found in time, or that its
+// connections were given up because of another operation's network error.
 func isSelection(err error) bool {
 	_, ok := errors.AsType[topology.ServerSelectionError](err)
-	return ok || errors.Is(err, mongo.ErrClientDisconnected)
+	_, cleared := errors.AsType[clearedPool](err)
+	return ok || cleared || errors.Is(err, mongo.ErrClientDisconnected)
 }
 
 // IsRetryable reports that the same idempotent work may be tried again soon: no
