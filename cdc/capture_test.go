@@ -434,7 +434,7 @@ func TestMarkersAreFoundFromBothSides(t *testing.T) {
 	key := b.marker(t, m)
 	forward, err := b.log.FindMarker(t.Context(), b.name, key, from)
 	require.NoError(t, err)
-	for range 30 {
+	for range 8 {
 		b.seam(t)
 	}
 	backward, err := b.log.FindMarker(t.Context(), b.name, key, nil)

@@ -60,7 +60,7 @@ func (n *numbering) take(c *change, token bson.Raw) (outcome, error) {
 	if e.Database == chunk.SystemDatabase {
 		return n.own(c)
 	}
-	e.Label = p.Open.Label
+	e.Label = n.labelOf(c)
 	out := outcome{event: e}
 	if !e.Op.OnDocument() {
 		n.forget(e)
@@ -77,7 +77,7 @@ func (n *numbering) own(c *change) (outcome, error) {
 	e := &c.event
 	switch e.Collection {
 	case chunk.CheckpointsCollection:
-		n.label(e)
+		n.label(c)
 	case chunk.FencesCollection:
 		n.fence(c)
 	case chunk.MarkersCollection:
@@ -95,16 +95,38 @@ func (n *numbering) own(c *change) (outcome, error) {
 	return outcome{event: e}, nil
 }
 
-// label marks the open transaction as a replicator's: only replicators may
-// write checkpoints, and a lane's transaction writes its checkpoint first.
-func (n *numbering) label(e *event.Event) {
-	if len(n.position.Open.Session) == 0 || !e.Op.OnDocument() {
+// keepLabels is how many replicators' transactions are remembered.
+const keepLabels = 64
+
+// label marks a transaction as a replicator's: only replicators may write
+// checkpoints, and a lane's transaction writes its checkpoint first.
+func (n *numbering) label(c *change) {
+	if len(c.session) == 0 || !c.event.Op.OnDocument() || n.labelOf(c) != 0 {
 		return
 	}
-	id, _ := e.ID().StringValueOK()
-	if m, ok := checkpointOwner(id); ok {
-		n.position.Open.Label = m
+	id, _ := c.event.ID().StringValueOK()
+	m, ok := checkpointOwner(id)
+	if !ok {
+		return
 	}
+	p := &n.position
+	p.Labels = append(slices.Clone(p.Labels), transaction{Session: bytes.Clone(c.session), Number: c.event.TxnNumber, Label: m})
+	p.Labels = p.Labels[max(0, len(p.Labels)-keepLabels):]
+}
+
+// labelOf gives the migration whose replicator made c, 0 for none. Transactions
+// are told by session and number alone: a server may deliver others' changes in
+// between.
+func (n *numbering) labelOf(c *change) chunk.MigrationID {
+	if len(c.session) == 0 {
+		return 0
+	}
+	for _, t := range slices.Backward(n.position.Labels) {
+		if t.holds(c.session, c.event.TxnNumber) {
+			return t.Label
+		}
+	}
+	return 0
 }
 
 // checkpointOwner parses the migration out of a checkpoint's _id, "m7/d0/p3".
@@ -190,7 +212,7 @@ func (n *numbering) forget(e *event.Event) {
 func (n *numbering) records(e *event.Event) ([]record, error) {
 	first, last := int32(0), n.position.Partitions-1
 	if !e.Broadcast() {
-		p, err := e.Partition(n.position.Partitions)
+		p, err := e.Partition(n.position.Partitions, n.position.Spread)
 		if err != nil {
 			return nil, err
 		}

@@ -126,8 +126,12 @@ func TestTransactionsAreLabelledByTheirCheckpoint(t *testing.T) {
 			[]chunk.MigrationID{0, 7, 0, 0},
 		},
 		"another session with the same number": {
-			[]fields{checkpoint('A', 1, "m7/d0/p3"), plain(2).in('B', 1), plain(3).in('A', 1)},
-			[]chunk.MigrationID{0, 0, 0},
+			[]fields{checkpoint('A', 1, "m7/d0/p3"), plain(2).in('B', 1)},
+			[]chunk.MigrationID{0, 0},
+		},
+		"others' changes in between": { // a server may deliver two transactions interleaved
+			[]fields{checkpoint('A', 1, "m7/d0/p3"), plain(2).in('B', 1), plain(3).in('A', 1), plain(4), plain(5).in('A', 1)},
+			[]chunk.MigrationID{0, 0, 7, 0, 7},
 		},
 		"one after the other": {
 			[]fields{checkpoint('A', 1, "m7/d0/p3"), plain(2).in('A', 1), checkpoint('A', 2, "m12/d6/p0"), plain(3).in('A', 2)},

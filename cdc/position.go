@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"drover/chunk"
+	"drover/event"
 )
 
 // Positions keeps one value for each shard: where its capture stands. The value
@@ -46,20 +47,22 @@ type Position struct {
 	Shard      string         `bson:"shard"`
 	Log        string         `bson:"log"` // made at the first start, stands in the shard's heartbeat document too
 	Partitions int32          `bson:"partitions"`
-	Start      bson.Timestamp `bson:"start"`           // where the log begins
-	Token      bson.Raw       `bson:"token,omitempty"` // resume token after Seq; nil before the first event
+	Spread     event.Spread   `bson:"spread,omitempty"` // how events are spread over them
+	Start      bson.Timestamp `bson:"start"`            // where the log begins
+	Token      bson.Raw       `bson:"token,omitempty"`  // resume token after Seq; nil before the first event
 	Seq        int64          `bson:"seq"`
-	Time       bson.Timestamp `bson:"time"`           // cluster time of Seq
-	Round      int64          `bson:"round"`          // newest heartbeat that was published
-	Marker     string         `bson:"marker"`         // newest other marker, when it is newer than Round
-	Last       []int64        `bson:"last"`           // by partition: seq of the newest record
-	Counts     []int64        `bson:"counts"`         // by partition: records since the newest marker
-	Open       transaction    `bson:"open"`           // the transaction that Seq belongs to
-	Closed     []closed       `bson:"closed"`         // placements past their final marker
-	Lost       string         `bson:"lost,omitempty"` // why this position can never be resumed
+	Time       bson.Timestamp `bson:"time"`             // cluster time of Seq
+	Round      int64          `bson:"round"`            // newest heartbeat that was published
+	Marker     string         `bson:"marker"`           // newest other marker, when it is newer than Round
+	Last       []int64        `bson:"last"`             // by partition: seq of the newest record
+	Counts     []int64        `bson:"counts"`           // by partition: records since the newest marker
+	Open       transaction    `bson:"open"`             // the transaction that Seq belongs to
+	Labels     []transaction  `bson:"labels,omitempty"` // the newest replicators' transactions, oldest first
+	Closed     []closed       `bson:"closed"`           // placements past their final marker
+	Lost       string         `bson:"lost,omitempty"`   // why this position can never be resumed
 }
 
-// transaction is the one whose events are being read, with its label. The zero
+// transaction names one, with its label where it is a replicator's. The zero
 // value is none.
 type transaction struct {
 	Session []byte            `bson:"lsid,omitempty"` // id and uid

@@ -73,13 +73,30 @@ func Decode(b []byte) (*Event, error) {
 	return &e, nil
 }
 
-// Partition gives the partition, of n, of an event on a document. Equal _ids of
-// one namespace go to one partition whatever their numeric type.
-func (e *Event) Partition(n int32) (int32, error) {
-	key, err := chunk.EncodeValue(e.ID())
-	if err != nil {
-		return 0, fmt.Errorf("partition of %s.%s: %w", e.Database, e.Collection, err)
+// Spread says what keeps events together in one partition. It is fixed for the
+// life of a topic.
+type Spread int
+
+// The ways to spread events.
+const (
+	// ByDatabase keeps a physical database's events in their order: a unique
+	// value that moves between documents is released before it is taken, and a
+	// transaction on a chunk stays whole. Parallelism is over chunks.
+	ByDatabase Spread = iota
+	// ByDocument keeps only a document's events in order. Equal _ids of one
+	// namespace go to one partition whatever their numeric type.
+	ByDocument
+)
+
+// Partition gives the partition, of n, of an event on a document.
+func (e *Event) Partition(n int32, by Spread) (int32, error) {
+	name := e.Database
+	if by == ByDocument {
+		key, err := chunk.EncodeValue(e.ID())
+		if err != nil {
+			return 0, fmt.Errorf("partition of %s.%s: %w", e.Database, e.Collection, err)
+		}
+		name = e.Database + "." + e.Collection + "\x00" + string(key)
 	}
-	h := chunk.HashString(e.Database + "." + e.Collection + "\x00" + string(key))
-	return int32(h % uint64(n)), nil //nolint:gosec // less than n, which is an int32
+	return int32(chunk.HashString(name) % uint64(n)), nil //nolint:gosec // less than n, which is an int32
 }

@@ -73,7 +73,7 @@ func TestEqualIDsShareAPartition(t *testing.T) {
 	require.NoError(t, err)
 	partition := func(id any) int32 {
 		e := &event.Event{Op: event.Delete, Database: "d", Collection: "c", Key: raw(t, bson.D{{Key: "_id", Value: id}})}
-		p, err := e.Partition(64)
+		p, err := e.Partition(64, event.ByDocument)
 		require.NoError(t, err)
 		return p
 	}
