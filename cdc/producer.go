@@ -40,7 +40,7 @@ func newProducer(ctx context.Context, r *run, fail context.CancelCauseFunc) (*pr
 		kgo.StopProducerOnDataLossDetected(),
 		kgo.ProducerLinger(0),
 		kgo.ProducerBatchMaxBytes(maxRecordBytes),
-		kgo.ProducerBatchCompression(kgo.Lz4Compression()),
+		kgo.ProducerBatchCompression(kgo.ZstdCompression()),
 		kgo.MaxBufferedRecords(20_000),
 		kgo.MaxBufferedBytes(128<<20),
 		kgo.UnknownTopicRetries(-1),
