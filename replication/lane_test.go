@@ -369,6 +369,7 @@ func testWindows(t *testing.T, w *world) {
 	_, err := w.target().Collection("c").InsertMany(context.Background(), []any{
 		bson.D{{Key: "_id", Value: "copied"}, {Key: "n", Value: 5}, {Key: "h", Value: nil}},
 		bson.D{{Key: "_id", Value: "gone"}},
+		bson.D{{Key: "_id", Value: "old"}},
 	})
 	require.NoError(t, err)
 	change := func(id any, change bson.D) event.Event {
@@ -385,7 +386,8 @@ func testWindows(t *testing.T, w *world) {
 		return e
 	}
 	for _, e := range []event.Event{
-		at(set("copied", bson.D{{Key: "n", Value: 1}, {Key: "unset since", Value: 1}}), 10),            // in the copy
+		at(set("old", bson.D{{Key: "removed since", Value: 1}}), 10),
+		at(set("copied", bson.D{{Key: "n", Value: 1}}), 10),                                            // in the copy
 		at(set("copied", bson.D{{Key: "h.3.odt", Value: 1}}), 15),                                      // h was a document then: B037
 		at(change("copied", bson.D{{Key: "removedFields", Value: bson.A{"old"}}}), 15),                 // is removed already
 		at(set("deleted later", bson.D{{Key: "n", Value: 1}}), 15),                                     // the copy does not have it: B041
@@ -402,11 +404,13 @@ func testWindows(t *testing.T, w *world) {
 	r := w.run(w.cfg)
 	w.passes(w.mark(chunk.ValidateMarker, 1))
 	got := contents(t, w.target().Collection("c"))
-	require.Len(t, got, 3)
+	require.Len(t, got, 4)
 	for _, doc := range got {
 		switch doc.Lookup("_id").StringValue() {
 		case "copied":
 			require.Equal(t, raw(t, bson.D{{Key: "_id", Value: "copied"}, {Key: "n", Value: 7}}), doc)
+		case "old":
+			require.Equal(t, raw(t, bson.D{{Key: "_id", Value: "old"}}), doc)
 		case "new":
 			require.EqualValues(t, 1, doc.Lookup("n").Int32())
 		case "not copied":

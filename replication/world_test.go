@@ -394,3 +394,6 @@ func (w *world) captured(raw bson.Raw) {
 	}
 	w.log.add(w.t, e)
 }
+
+// newFakeEvent is an event of no interest.
+func newFakeEvent() *event.Event { return &event.Event{Op: event.Delete} }
