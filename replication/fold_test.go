@@ -18,84 +18,86 @@ func js(t testing.TB, s string) bson.Raw {
 	return raw
 }
 
+// foldTests are updates as a change stream describes them, with their effect.
+var foldTests = []struct{ name, doc, change, want string }{
+	{
+		name: "nested sets and removals (B029)", doc: `{"_id":1,"old":1,"n":1,"A":{"x":0,"B":{"y":1,"k":2}}}`,
+		change: `{"updatedFields":{"n":2,"z":1,"A.x":9},"removedFields":["old","A.B.y"],"truncatedArrays":[]}`,
+		want:   `{"_id":1,"n":2,"A":{"x":9,"B":{"k":2}},"z":1}`,
+	},
+	{
+		name: "truncation before sets, null is a value, padding (B030)", doc: `{"arr":[0,1,{"k":1},3,4,5],"obj":{"m":[0]}}`,
+		change: `{"updatedFields":{"arr.1":null,"arr.2.k":5,"arr.3":"d","obj.m.7":1},"removedFields":[],"truncatedArrays":[{"field":"arr","newSize":4}]}`,
+		want:   `{"arr":[0,null,{"k":5},"d"],"obj":{"m":[0,null,null,null,null,null,null,1]}}`,
+	},
+	{
+		name: "values are opaque (B031)", doc: `{"_id":1}`,
+		change: `{"updatedFields":{"foo":{"bar":[1,2,3],"a.b":1,"$c":[]}}}`, want: `{"_id":1,"foo":{"bar":[1,2,3],"a.b":1,"$c":[]}}`,
+	},
+	{
+		name: "numeric names by the image (B032)", doc: `{"_id":1,"arr":[{"10":"x","0":"y"}],"o":{"0":{"1":[7]}}}`,
+		change: `{"updatedFields":{"arr.0.10":"z","o.0.1.0":8}}`, want: `{"_id":1,"arr":[{"10":"z","0":"y"}],"o":{"0":{"1":[8]}}}`,
+	},
+	{
+		name: "numeric names by the server's word (B032)", doc: `{"_id":1,"arr":[{"10":"x","0":"y"}],"o":{"0":{"1":[7]}}}`,
+		change: `{"updatedFields":{"arr.0.10":"z","o.0.1.0":8},"disambiguatedPaths":{"arr.0.10":["arr",0,"10"],"o.0.1.0":["o","0","1",0]}}`,
+		want:   `{"_id":1,"arr":[{"10":"z","0":"y"}],"o":{"0":{"1":[8]}}}`,
+	},
+	{
+		name: "fields named like operators (B033)", doc: `{"_id":1,"a":{"a":true,"l":1,"u0":2,"d":3},"s":{"u":{"i":1}}}`,
+		change: `{"updatedFields":{"a.u0":5,"a.a":false,"s.u.i":2,"s.d":1}}`, want: `{"_id":1,"a":{"a":false,"l":1,"u0":5,"d":3},"s":{"u":{"i":2},"d":1}}`,
+	},
+	{
+		name: "only a truncation (B034)", doc: `{"_id":1,"arr":["a","b"],"keep":1}`,
+		change: `{"updatedFields":{},"removedFields":[],"truncatedArrays":[{"field":"arr","newSize":1}]}`, want: `{"_id":1,"arr":["a"],"keep":1}`,
+	},
+	{name: "nothing at all (B034)", doc: `{"_id":1,"keep":1}`, change: `{}`, want: `{"_id":1,"keep":1}`},
+	{
+		name: "empty parts (B034)", doc: `{"_id":1,"keep":1}`,
+		change: `{"updatedFields":{},"removedFields":[],"truncatedArrays":[],"disambiguatedPaths":{}}`, want: `{"_id":1,"keep":1}`,
+	},
+	{
+		name: "path components, not prefixes (B035)", doc: `{"_id":1,"items":[1,2,3],"items_count":3}`,
+		change: `{"updatedFields":{"items_count":2},"truncatedArrays":[{"field":"items","newSize":2}]}`, want: `{"_id":1,"items":[1,2],"items_count":2}`,
+	},
+	{
+		name: "a field called $v (B039)", doc: `{"_id":1,"$v":1,"$set":{"a":1}}`,
+		change: `{"updatedFields":{"$set.a":2,"$v":3},"removedFields":[]}`, want: `{"_id":1,"$v":3,"$set":{"a":2}}`,
+	},
+	{
+		name: "a name with a dot, by the server's word", doc: `{"_id":1,"a.b":1,"a":{"b":1}}`,
+		change: `{"updatedFields":{"a.b":2},"disambiguatedPaths":{"a.b":["a.b"]}}`, want: `{"_id":1,"a.b":2,"a":{"b":1}}`,
+	},
+	{
+		name: "a name with a dot, by the image", doc: `{"_id":1,"a.b":1,"c":{"x.y":[0]}}`,
+		change: `{"updatedFields":{"a.b":2,"c.x.y.1":3}}`, want: `{"_id":1,"a.b":2,"c":{"x.y":[0,3]}}`,
+	},
+	{name: "a field without a name", doc: `{"":{"":1}}`, change: `{"updatedFields":{".":2}}`, want: `{"":{"":2}}`},
+	{
+		name: "new fields come in the order listed", doc: `{"_id":1,"n":{"q":1}}`,
+		change: `{"updatedFields":{"z":1,"n.y":1,"n.b":2,"a":3}}`, want: `{"_id":1,"n":{"q":1,"y":1,"b":2},"z":1,"a":3}`,
+	},
+	{
+		name: "a removed field that is set anew stands last", doc: `{"_id":1,"a":1,"b":2}`,
+		change: `{"updatedFields":{"a":3},"removedFields":["a"]}`, want: `{"_id":1,"b":2,"a":3}`,
+	},
+	{
+		name: "an unchanged value listed has moved to the end, and what follows it too", doc: `{"_id":1,"a":1,"b":2,"c":3}`,
+		change: `{"updatedFields":{"c":3,"b":4,"z":1}}`, want: `{"_id":1,"a":1,"c":3,"b":4,"z":1}`,
+	},
+	{
+		name: "a rename onto an equal value keeps its place", doc: `{"_id":1,"c":1,"b":2,"a":1}`,
+		change: `{"updatedFields":{"c":1},"removedFields":["a"]}`, want: `{"_id":1,"c":1,"b":2}`,
+	},
+	{
+		name: "NaN plus one keeps its place", doc: `{"_id":1,"c":{"$numberDouble":"NaN"},"b":2}`,
+		change: `{"updatedFields":{"c":{"$numberDouble":"NaN"}}}`, want: `{"_id":1,"c":{"$numberDouble":"NaN"},"b":2}`,
+	},
+}
+
 func TestFold(t *testing.T) {
 	t.Parallel()
-	tests := []struct{ name, doc, change, want string }{
-		{
-			name: "nested sets and removals (B029)", doc: `{"_id":1,"old":1,"n":1,"A":{"x":0,"B":{"y":1,"k":2}}}`,
-			change: `{"updatedFields":{"n":2,"z":1,"A.x":9},"removedFields":["old","A.B.y"],"truncatedArrays":[]}`,
-			want:   `{"_id":1,"n":2,"A":{"x":9,"B":{"k":2}},"z":1}`,
-		},
-		{
-			name: "truncation before sets, null is a value, padding (B030)", doc: `{"arr":[0,1,{"k":1},3,4,5],"obj":{"m":[0]}}`,
-			change: `{"updatedFields":{"arr.1":null,"arr.2.k":5,"arr.3":"d","obj.m.7":1},"removedFields":[],"truncatedArrays":[{"field":"arr","newSize":4}]}`,
-			want:   `{"arr":[0,null,{"k":5},"d"],"obj":{"m":[0,null,null,null,null,null,null,1]}}`,
-		},
-		{
-			name: "values are opaque (B031)", doc: `{"_id":1}`,
-			change: `{"updatedFields":{"foo":{"bar":[1,2,3],"a.b":1,"$c":[]}}}`, want: `{"_id":1,"foo":{"bar":[1,2,3],"a.b":1,"$c":[]}}`,
-		},
-		{
-			name: "numeric names by the image (B032)", doc: `{"_id":1,"arr":[{"10":"x","0":"y"}],"o":{"0":{"1":[7]}}}`,
-			change: `{"updatedFields":{"arr.0.10":"z","o.0.1.0":8}}`, want: `{"_id":1,"arr":[{"10":"z","0":"y"}],"o":{"0":{"1":[8]}}}`,
-		},
-		{
-			name: "numeric names by the server's word (B032)", doc: `{"_id":1,"arr":[{"10":"x","0":"y"}],"o":{"0":{"1":[7]}}}`,
-			change: `{"updatedFields":{"arr.0.10":"z","o.0.1.0":8},"disambiguatedPaths":{"arr.0.10":["arr",0,"10"],"o.0.1.0":["o","0","1",0]}}`,
-			want:   `{"_id":1,"arr":[{"10":"z","0":"y"}],"o":{"0":{"1":[8]}}}`,
-		},
-		{
-			name: "fields named like operators (B033)", doc: `{"_id":1,"a":{"a":true,"l":1,"u0":2,"d":3},"s":{"u":{"i":1}}}`,
-			change: `{"updatedFields":{"a.u0":5,"a.a":false,"s.u.i":2,"s.d":1}}`, want: `{"_id":1,"a":{"a":false,"l":1,"u0":5,"d":3},"s":{"u":{"i":2},"d":1}}`,
-		},
-		{
-			name: "only a truncation (B034)", doc: `{"_id":1,"arr":["a","b"],"keep":1}`,
-			change: `{"updatedFields":{},"removedFields":[],"truncatedArrays":[{"field":"arr","newSize":1}]}`, want: `{"_id":1,"arr":["a"],"keep":1}`,
-		},
-		{name: "nothing at all (B034)", doc: `{"_id":1,"keep":1}`, change: `{}`, want: `{"_id":1,"keep":1}`},
-		{
-			name: "empty parts (B034)", doc: `{"_id":1,"keep":1}`,
-			change: `{"updatedFields":{},"removedFields":[],"truncatedArrays":[],"disambiguatedPaths":{}}`, want: `{"_id":1,"keep":1}`,
-		},
-		{
-			name: "path components, not prefixes (B035)", doc: `{"_id":1,"items":[1,2,3],"items_count":3}`,
-			change: `{"updatedFields":{"items_count":2},"truncatedArrays":[{"field":"items","newSize":2}]}`, want: `{"_id":1,"items":[1,2],"items_count":2}`,
-		},
-		{
-			name: "a field called $v (B039)", doc: `{"_id":1,"$v":1,"$set":{"a":1}}`,
-			change: `{"updatedFields":{"$set.a":2,"$v":3},"removedFields":[]}`, want: `{"_id":1,"$v":3,"$set":{"a":2}}`,
-		},
-		{
-			name: "a name with a dot, by the server's word", doc: `{"_id":1,"a.b":1,"a":{"b":1}}`,
-			change: `{"updatedFields":{"a.b":2},"disambiguatedPaths":{"a.b":["a.b"]}}`, want: `{"_id":1,"a.b":2,"a":{"b":1}}`,
-		},
-		{
-			name: "a name with a dot, by the image", doc: `{"_id":1,"a.b":1,"c":{"x.y":[0]}}`,
-			change: `{"updatedFields":{"a.b":2,"c.x.y.1":3}}`, want: `{"_id":1,"a.b":2,"c":{"x.y":[0,3]}}`,
-		},
-		{name: "a field without a name", doc: `{"":{"":1}}`, change: `{"updatedFields":{".":2}}`, want: `{"":{"":2}}`},
-		{
-			name: "new fields come in the order listed", doc: `{"_id":1,"n":{"q":1}}`,
-			change: `{"updatedFields":{"z":1,"n.y":1,"n.b":2,"a":3}}`, want: `{"_id":1,"n":{"q":1,"y":1,"b":2},"z":1,"a":3}`,
-		},
-		{
-			name: "a removed field that is set anew stands last", doc: `{"_id":1,"a":1,"b":2}`,
-			change: `{"updatedFields":{"a":3},"removedFields":["a"]}`, want: `{"_id":1,"b":2,"a":3}`,
-		},
-		{
-			name: "an unchanged value listed has moved to the end, and what follows it too", doc: `{"_id":1,"a":1,"b":2,"c":3}`,
-			change: `{"updatedFields":{"c":3,"b":4,"z":1}}`, want: `{"_id":1,"a":1,"c":3,"b":4,"z":1}`,
-		},
-		{
-			name: "a rename onto an equal value keeps its place", doc: `{"_id":1,"c":1,"b":2,"a":1}`,
-			change: `{"updatedFields":{"c":1},"removedFields":["a"]}`, want: `{"_id":1,"c":1,"b":2}`,
-		},
-		{
-			name: "NaN plus one keeps its place", doc: `{"_id":1,"c":{"$numberDouble":"NaN"},"b":2}`,
-			change: `{"updatedFields":{"c":{"$numberDouble":"NaN"}}}`, want: `{"_id":1,"c":{"$numberDouble":"NaN"},"b":2}`,
-		},
-	}
-	for _, tt := range tests {
+	for _, tt := range foldTests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			doc, change := js(t, tt.doc), js(t, tt.change)

@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"drover/chunk"
 	"drover/internal/failure"
 	"drover/internal/mongocode"
 )
@@ -274,7 +275,7 @@ func (l *Lane) writeSome(ctx context.Context, collection, command, list string, 
 	n, err := l.run(ctx, l.cfg.Direction.Target.Database, cmd)
 	if dups := mongocode.Duplicates(err); len(dups) > 0 && dups[0].Index < len(docs) {
 		d := dups[0]
-		return &conflict{doc: docs[d.Index], pattern: bytes.Clone(d.Pattern), value: bytes.Clone(d.Value), onID: d.OnID()}
+		return &conflict{doc: offender(docs, d), pattern: bytes.Clone(d.Pattern), value: bytes.Clone(d.Value), onID: d.OnID()}
 	}
 	if d, ok := immovable(err, docs); ok {
 		return &conflict{doc: d, stays: true, cause: err}
@@ -287,6 +288,45 @@ func (l *Lane) writeSome(ctx context.Context, collection, command, list string, 
 			WithHint("somebody else writes to the target placement: find out who, then start the migration again")
 	}
 	return nil
+}
+
+// offender finds the document that broke a unique index. Inside a transaction a
+// server may fail the whole command without an index into it: the document is
+// the one whose image has the key that the error names.
+func offender(docs []*document, d mongocode.Duplicate) *document {
+	if len(d.Pattern) == 0 || len(d.Value) == 0 {
+		return docs[d.Index]
+	}
+	for _, doc := range docs {
+		if hasKey(doc.now, d) {
+			return doc
+		}
+	}
+	return docs[d.Index]
+}
+
+// hasKey reports whether an image has the key of a broken unique index.
+func hasKey(image bson.Raw, d mongocode.Duplicate) bool {
+	fields, err := d.Pattern.Elements()
+	if err != nil || len(image) == 0 {
+		return false
+	}
+	for _, f := range fields {
+		want, err := d.Value.LookupErr(f.Key())
+		if err != nil {
+			return false
+		}
+		have, err := chunk.LookupPath(image, f.Key())
+		if err != nil {
+			return false // an array: a multikey index, told by the command's index or not at all
+		}
+		a, errA := chunk.EncodeValue(have)
+		b, errB := chunk.EncodeValue(want)
+		if errA != nil || errB != nil || a != b {
+			return false
+		}
+	}
+	return true
 }
 
 // immutableField is MongoDB's code of that name.
