@@ -145,6 +145,7 @@ func resolveAll(docs []*document, opts FoldOptions) error {
 func (l *Lane) giveWay(c *conflict, docs []*document) {
 	d := c.doc
 	d.holder = c
+	l.learn(c)
 	switch {
 	case c.stays:
 		d.way = anew

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -22,6 +23,10 @@ const (
 	commandDocs  = 1000
 	commandBytes = 12 << 20
 )
+
+// readDocs is how many documents one find reads: some servers compare each _id
+// with each of a long list.
+const readDocs = 200
 
 // conflict is a document that broke a unique index.
 type conflict struct {
@@ -69,7 +74,7 @@ func (l *Lane) fetch(ctx context.Context, docs []*document) error {
 func (l *Lane) readImages(ctx context.Context, collection string, docs []*document) (int, error) {
 	size := 0
 	for len(docs) > 0 {
-		part := docs[:min(len(docs), commandDocs)]
+		part := docs[:min(len(docs), readDocs)]
 		docs = docs[len(part):]
 		byKey := make(map[docKey]*document, len(part))
 		ids := make(bson.A, len(part))
@@ -115,6 +120,9 @@ func (l *Lane) write(ctx context.Context, docs []*document) error {
 	var order []string
 	byCollection := map[string]*writes{}
 	for _, d := range docs {
+		if d.way == inPlace && l.changesKey(d) {
+			d.way = anew
+		}
 		w := byCollection[d.collection]
 		if w == nil {
 			w = &writes{}
@@ -288,6 +296,45 @@ func (l *Lane) writeSome(ctx context.Context, collection, command, list string, 
 			WithHint("somebody else writes to the target placement: find out who, then start the migration again")
 	}
 	return nil
+}
+
+// learn remembers which unique index was broken: from then on documents that
+// change its key are deleted before any is inserted again, so that keys can
+// change hands within a batch.
+func (l *Lane) learn(c *conflict) {
+	if c.onID || len(c.pattern) == 0 {
+		return
+	}
+	known := l.uniques[c.doc.collection]
+	if slices.ContainsFunc(known, func(p bson.Raw) bool { return bytes.Equal(p, c.pattern) }) {
+		return
+	}
+	if l.uniques == nil {
+		l.uniques = map[string][]bson.Raw{}
+	}
+	l.uniques[c.doc.collection] = append(known, c.pattern)
+}
+
+// changesKey reports whether a document's new image has another key than its old
+// one in a unique index that was broken before.
+func (l *Lane) changesKey(d *document) bool {
+	if len(d.old) == 0 || len(d.now) == 0 {
+		return false
+	}
+	for _, pattern := range l.uniques[d.collection] {
+		fields, err := pattern.Elements()
+		if err != nil {
+			return true
+		}
+		for _, f := range fields {
+			a, errA := chunk.LookupPath(d.old, f.Key())
+			b, errB := chunk.LookupPath(d.now, f.Key())
+			if errA != nil || errB != nil || !a.Equal(b) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // offender finds the document that broke a unique index. Inside a transaction a
