@@ -229,4 +229,3 @@ func damage(t testing.TB, o *cdc.Objects) {
 		require.NoError(t, err)
 	}
 }
-

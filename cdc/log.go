@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -219,9 +220,9 @@ type Seam struct {
 	Time   bson.Timestamp // cluster time of the marker
 }
 
-// FindMarker gives the first place of a marker in each partition, searching
-// forward from the given offsets, and waits until it is everywhere. Without
-// offsets it first looks back, from recent to old.
+// FindMarker gives a place of a marker in each partition, the first one when it
+// searches forward from the given offsets, and waits until it is everywhere. Without
+// offsets it looks back too, from recent to old.
 func (l *Log) FindMarker(ctx context.Context, shard, key string, from []int64) ([]Seam, error) {
 	end, err := l.EndOffsets(ctx, shard)
 	if err != nil {
@@ -238,7 +239,7 @@ func (l *Log) FindMarker(ctx context.Context, shard, key string, from []int64) (
 			if from != nil {
 				seams[p], err = l.forward(ctx, shard, int32(p), from[p], key) //nolint:gosec // a number of partitions
 			} else {
-				seams[p], err = l.backward(ctx, shard, int32(p), end[p], key) //nolint:gosec // a number of partitions
+				seams[p], err = l.around(ctx, shard, int32(p), end[p], key) //nolint:gosec // a number of partitions
 			}
 			return err
 		})
@@ -262,8 +263,27 @@ func (l *Log) forward(ctx context.Context, shard string, partition int32, from i
 	return found, err
 }
 
-// backward looks through stretches of growing length before end, then waits for
-// what comes after it.
+// around looks before end and after it at once: a marker of just now is found as
+// soon as it comes, however long the log is.
+func (l *Log) around(ctx context.Context, shard string, partition int32, end int64, key string) (Seam, error) {
+	var found Seam
+	var once sync.Once
+	group, ctx := errgroup.WithContext(ctx)
+	for _, look := range []func(context.Context, string, int32, int64, string) (Seam, error){l.forward, l.backward} {
+		group.Go(func() error {
+			seam, err := look(ctx, shard, partition, end, key)
+			if err != nil || seam.Seq == 0 {
+				return err
+			}
+			once.Do(func() { found = seam }) // a repetition is as good: all that follows is repeated too
+			return ErrStop
+		})
+	}
+	return found, ended(group.Wait())
+}
+
+// backward looks through stretches of growing length before end; Seq is 0 when
+// the marker is in none.
 func (l *Log) backward(ctx context.Context, shard string, partition int32, end int64, key string) (Seam, error) {
 	starts, err := l.StartOffsets(ctx, shard)
 	if err != nil {
@@ -283,7 +303,7 @@ func (l *Log) backward(ctx context.Context, shard string, partition int32, end i
 		}
 		to = from
 	}
-	return l.forward(ctx, shard, partition, end, key)
+	return Seam{}, nil
 }
 
 // marks reports whether e is the marker.
