@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
@@ -14,6 +15,7 @@ import (
 	"drover/chunk"
 	"drover/contract"
 	"drover/metadata"
+	"drover/shard"
 )
 
 // ImportChunk copies every collection of the chunk through S3 to the target.
@@ -43,7 +45,12 @@ func (a *Activities) ImportChunk(ctx context.Context, ref contract.Ref) (contrac
 		if res, err = imp.Run(ctx, catalog); err != nil {
 			return err
 		}
-		return e.to.DropLoaderRole(ctx, m.Target.ID, m.ID)
+		if err := e.to.DropLoaderRole(ctx, m.Target.ID, m.ID); err != nil {
+			return err
+		}
+		// A loader that passed the check before may still write: it must not meet the lanes.
+		_, err = e.to.DrainUser(ctx, chunk.LoaderUser, shard.DrainRequest{Placement: m.Target, Budget: drainBudget})
+		return err
 	})
 	if err != nil {
 		return contract.ImportResult{}, err
@@ -66,6 +73,9 @@ func sorts(orders map[string]bulkimport.Order) string {
 	slices.Sort(out)
 	return strings.Join(out, "; ")
 }
+
+// drainBudget is how long operations may end by themselves before they are killed.
+const drainBudget = 10 * time.Second
 
 // importer is wired to both shards of a migration.
 func (a *Activities) importer(ctx context.Context, m metadata.Migration) (*bulkimport.Importer, ends, error) {

@@ -62,7 +62,7 @@ func accounts() []account {
 			onCluster("replSetGetStatus"),
 		}},
 		{chunk.CaptureUser, "drover_capture_base", []privilege{
-			onDatabase("", "changeStream", "find"),
+			onDatabase("", "changeStream", "find", "listIndexes"), // which deletes may be TTL's
 			onCollection(system, chunk.MarkersCollection, "find", "insert", "update", "remove"),
 			onCollection(system, scratchCollection, "find", "insert", "update", "remove"),
 			onCluster("replSetGetStatus", "replSetGetConfig", "serverStatus"),

@@ -127,14 +127,16 @@ func (s *Switcher) Abandon(ctx context.Context, id chunk.AttemptID, reason strin
 	if err := src.CreateGrants(ctx, at.Source, id); err != nil {
 		return fmt.Errorf("create grants of the way back: %w", err)
 	}
+	// Before the grant: what is written from then on is no straggler, even behind
+	// a final marker.
+	if err := src.LiftFence(ctx, at.Source, id); err != nil {
+		return fmt.Errorf("lift the fence: %w", err)
+	}
 	err = s.Ledger.GrantLock(ctx, at.Source.Shard, func(ctx context.Context) error {
 		return src.GrantToData(ctx, at.Source, id)
 	})
 	if err != nil {
 		return fmt.Errorf("grant the source: %w", err)
-	}
-	if err := src.LiftFence(ctx, at.Source, id); err != nil {
-		return fmt.Errorf("lift the fence: %w", err)
 	}
 	if err := src.RestoreTTL(ctx, at.Source); err != nil {
 		return fmt.Errorf("restore TTL of the source: %w", err)
