@@ -82,6 +82,8 @@ func (m *meter) report(ctx context.Context) contract.Progress {
 	m.last = m.now
 	p := m.now
 	m.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, beatEvery/2) // a metadata that hangs must not stop the heartbeat
+	defer cancel()
 	b, err := json.Marshal(p)
 	if err == nil {
 		err = m.a.Store.SetProgress(ctx, m.id, b)

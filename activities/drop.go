@@ -89,7 +89,7 @@ func (a *Activities) watchStragglers(ctx context.Context, side *Side, in contrac
 	if err != nil {
 		return err
 	}
-	m := chunk.Marker{Kind: chunk.ValidateMarker, Migration: in.Migration, Attempt: in.Direction, Placement: in.Placement.ID, Round: math.MaxInt64, At: time.Now()}
+	m := chunk.Marker{Kind: chunk.ValidateMarker, Migration: in.Migration, Attempt: in.Direction, Placement: in.Placement.ID, Round: time.Now().UnixNano(), At: time.Now()}
 	if err := side.WriteMarker(ctx, m); err != nil {
 		return err
 	}

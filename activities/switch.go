@@ -37,7 +37,7 @@ func (a *Activities) PrepareSwitch(ctx context.Context, in contract.DirectionInp
 		return contract.AttemptRef{}, err
 	}
 	if at.State != chunk.Preparing {
-		return contract.AttemptRef{}, failure.New(failure.Transient, "switch.prepare_late", "attempt %d is %s already", at.ID, at.State)
+		return contract.AttemptRef{}, failure.New(failure.Lost, "switch.prepare_late", "attempt %d is %s already", at.ID, at.State)
 	}
 	ref := contract.AttemptRef{Ref: in.Ref, Attempt: at.ID, LeaseEpochs: epochs}
 	db, err := a.Store.Database(ctx, databaseOf(in.Chunk))

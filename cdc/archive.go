@@ -184,7 +184,7 @@ func (w *archiver) once(ctx context.Context) error {
 			}
 		}
 		return w.cut(ctx)
-	})
+	}, kgo.FetchMinBytes(1<<20), kgo.FetchMaxWait(time.Second))
 }
 
 // add puts a record into the segment.

@@ -115,20 +115,20 @@ func poll(ctx context.Context, client *kgo.Client) kgo.Fetches {
 }
 
 // records calls fn for each raw record, and with nil at the end of each fetch and
-// when there is nothing.
-func (l *Log) records(ctx context.Context, shard string, partition int32, from int64, fn func(*kgo.Record) error) error {
+// when there is nothing. more is for readers that are in no hurry.
+func (l *Log) records(ctx context.Context, shard string, partition int32, from int64, fn func(*kgo.Record) error, more ...kgo.Opt) error {
 	topic := chunk.Topic(shard)
 	if from < 0 {
 		return outOfRange(topic, partition, from, errors.New("negative"))
 	}
-	client, err := kgo.NewClient(l.options(
+	client, err := kgo.NewClient(l.options(append([]kgo.Opt{
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {partition: kgo.NoResetOffset().At(from)}}),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.FetchMinBytes(1),
-		kgo.FetchMaxBytes(32<<20),
-		kgo.FetchMaxPartitionBytes(8<<20),
+		kgo.FetchMaxBytes(32 << 20),
+		kgo.FetchMaxPartitionBytes(8 << 20),
 		kgo.KeepRetryableFetchErrors(),
-	)...)
+	}, more...)...)...)
 	if err != nil {
 		return failure.New(failure.Invalid, "log.bad_settings", "connect to Kafka: %w", err)
 	}

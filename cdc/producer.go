@@ -38,7 +38,7 @@ func newProducer(ctx context.Context, r *run, fail context.CancelCauseFunc) (*pr
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.StopProducerOnDataLossDetected(),
-		kgo.ProducerLinger(0),
+		kgo.ProducerLinger(2*time.Millisecond), // a request for each change would cost the broker more than it saves
 		kgo.ProducerBatchMaxBytes(maxRecordBytes),
 		kgo.ProducerBatchCompression(kgo.ZstdCompression()),
 		kgo.MaxBufferedRecords(20_000),

@@ -111,7 +111,7 @@ func (d *demo) leg(ctx context.Context, id chunk.ID, what, ask string, until fun
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
-	tick := time.NewTicker(200 * time.Millisecond)
+	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
 	step, since := "", time.Now()
 	began := time.Now()

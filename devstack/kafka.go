@@ -80,7 +80,7 @@ func (k *kafkaServer) start(ctx context.Context) error {
 	return k.process.start(ctx, program{
 		path: java,
 		args: []string{
-			"-Xms128m", "-Xmx512m", "-XX:+ExitOnOutOfMemoryError",
+			"-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:+ExitOnOutOfMemoryError", // cheap to start, on few cores
 			"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true",
 			"-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSXXX",
 			"-cp", classpath, "kafka.Kafka", properties,

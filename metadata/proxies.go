@@ -9,7 +9,7 @@ import (
 
 // ProxyLife is how long after its last word a proxy counts as alive. Proxies say
 // one every second.
-const ProxyLife = 3 * time.Second
+const ProxyLife = 6 * time.Second
 
 // Proxy is a router that has shown itself.
 type Proxy struct {

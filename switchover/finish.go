@@ -3,6 +3,7 @@ package switchover
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"drover/chunk"
@@ -29,7 +30,7 @@ func (s *Switcher) Publish(ctx context.Context, in PublishInput) (chunk.Token, e
 // Before: published. After: open. If interrupted: repeat; the watchdog does so
 // by itself. When somebody else has opened it meanwhile it returns nil.
 func (s *Switcher) OpenTarget(ctx context.Context, id chunk.AttemptID) error {
-	at, src, dst, err := s.load(ctx, id)
+	at, err := s.Ledger.Attempt(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -39,12 +40,20 @@ func (s *Switcher) OpenTarget(ctx context.Context, id chunk.AttemptID) error {
 	if at.State != chunk.Published {
 		return lost(at, chunk.Published)
 	}
+	dst, err := s.Shards.Side(ctx, at.Target.Shard) // the old shard may be gone: opening needs the new one only
+	if err != nil {
+		return err
+	}
 	marker := chunk.Marker{
 		Kind: chunk.OpenMarker, Migration: at.Migration, Attempt: id,
 		Placement: at.Target.ID, At: time.Now(),
 	}
 	if err := dst.WriteMarker(ctx, marker); err != nil {
 		return fmt.Errorf("write open marker: %w", err)
+	}
+	// Before the grant: should the metadata forget the publish, the way back finds it.
+	if err := dst.WriteOpenRecord(ctx, at.Target, id, at.Token); err != nil {
+		return fmt.Errorf("write open record: %w", err)
 	}
 	err = s.Ledger.GrantLock(ctx, at.Target.Shard, func(ctx context.Context) error {
 		return dst.GrantToData(ctx, at.Target, id)
@@ -58,13 +67,23 @@ func (s *Switcher) OpenTarget(ctx context.Context, id chunk.AttemptID) error {
 	if err := s.Stops.At(ctx, "switch.granted"); err != nil {
 		return err
 	}
-	if err := dst.WriteOpenRecord(ctx, at.Target, id, at.Token); err != nil {
-		return fmt.Errorf("write open record: %w", err)
-	}
 	if _, err := s.Ledger.Advance(ctx, id, chunk.Published, chunk.Open, AdvanceOptions{}); err != nil {
 		return s.unlessReached(ctx, id, err, chunk.Open, chunk.AttemptDone)
 	}
-	return src.SetForward(ctx, at.Source, id, at.forward())
+	s.forward(ctx, at)
+	return nil
+}
+
+// forward leaves the new address on the old shard, for proxies that cannot ask
+// the metadata. A shard that does not answer gets it by [Switcher.Conclude].
+func (s *Switcher) forward(ctx context.Context, at Attempt) {
+	src, err := s.Shards.Side(ctx, at.Source.Shard)
+	if err == nil {
+		err = src.SetForward(ctx, at.Source, at.ID, at.forward())
+	}
+	if err != nil {
+		s.Log.WarnContext(ctx, "The forwarding address is not set", slog.Int64("attempt", int64(at.ID)), slog.Any("error", err))
+	}
 }
 
 // Conclude does what may wait until the applications run again: the lanes'

@@ -52,7 +52,7 @@ func (w *Watchdog) Run(ctx context.Context) error {
 
 // Look ends every attempt that is due, once.
 func (w *Watchdog) Look(ctx context.Context) {
-	attempts, err := w.Switcher.Ledger.OpenAttempts(ctx)
+	attempts, err := w.openAttempts(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
 			w.Switcher.Log.ErrorContext(ctx, "Watchdog cannot read attempts", slog.Any("error", err))
@@ -71,6 +71,16 @@ func (w *Watchdog) Look(ctx context.Context) {
 		}
 	}
 	w.Metrics.Stuck.Set(float64(stuck))
+}
+
+// lookTimeout bounds one reading of the rows: a connection to a Postgres that
+// has vanished must not hold up the next look.
+const lookTimeout = 2 * time.Second
+
+func (w *Watchdog) openAttempts(ctx context.Context) ([]Attempt, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	return w.Switcher.Ledger.OpenAttempts(ctx)
 }
 
 // end does what the row demands, if it is due.

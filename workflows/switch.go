@@ -13,6 +13,9 @@ import (
 	"drover/internal/flow"
 )
 
+// prepareLate is the code of an attempt that was not fenced in time.
+const prepareLate = "switch.prepare_late"
+
 // maxAttempts is how often a switch is tried before a person is asked.
 const maxAttempts = 10
 
@@ -96,14 +99,18 @@ func refusals(r contract.GateReport) string {
 // attempt is one try. Once prepared it cannot be interrupted, and it does not
 // end before it is known what became of it.
 func (m *migration) attempt(ctx workflow.Context) (published bool, err error) {
-	ref, err := flow.Call(ctx, named(flow.Quick(), "prepare the switch"), contract.PrepareSwitch, m.lanesInput())
-	if err != nil {
-		return false, err
-	}
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
 	m.inWindow = true
 	defer func() { m.inWindow = false }()
+	ref, err := flow.Call(ctx, named(flow.Quick(), "prepare the switch"), contract.PrepareSwitch, m.lanesInput())
+	if flow.Code(err) == prepareLate { // the watchdog took it back meanwhile
+		m.status.Switches = append(m.status.Switches, contract.SwitchResult{Attempt: ref.Attempt, Reason: flow.Cause(err)})
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
 
 	fenced, err := flow.Call(ctx, named(flow.Fence(), "fence, drain, catch up, close"), contract.FenceSource, ref)
 	res := contract.SwitchResult{Attempt: ref.Attempt}
@@ -124,6 +131,7 @@ func (m *migration) attempt(ctx workflow.Context) (published bool, err error) {
 		return false, nil
 	}
 	m.swap(ref)
+	m.inWindow = false
 	m.startLanes(ctx)
 	m.show(ctx)
 	_, err = flow.Call(ctx, named(flow.Quick(), "conclude the switch"), contract.ConcludeSwitch, ref)

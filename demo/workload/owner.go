@@ -99,19 +99,19 @@ func (o *owner) operate(ctx context.Context) {
 	s := o.pick(part)
 	r := o.rnd.IntN(100)
 	switch {
-	case s == nil || r < 8:
+	case s == nil || r < 6:
 		o.insert(ctx, part)
-	case r < 50:
+	case r < 62:
 		o.read(ctx, s)
-	case r < 68:
+	case r < 76:
 		o.increment(ctx, s)
-	case r < 78:
-		o.arrays(ctx, s)
 	case r < 84:
+		o.arrays(ctx, s)
+	case r < 89:
 		o.replace(ctx, s)
-	case r < 88:
-		o.findAndModify(ctx, s)
 	case r < 92:
+		o.findAndModify(ctx, s)
+	case r < 94:
 		o.exchangeRefs(ctx, part)
 	case r < 97:
 		o.transfer(ctx, part)
