@@ -8,7 +8,8 @@ import (
 )
 
 // ProxyLife is how long after its last word a proxy counts as alive. Proxies say
-// one every second.
+// one every second. It must be longer than a proxy takes to notice that it hears
+// nothing any more: until then it is waited for.
 const ProxyLife = 6 * time.Second
 
 // Proxy is a router that has shown itself.

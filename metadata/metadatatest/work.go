@@ -121,7 +121,7 @@ var workCases = map[string]func(*testing.T, *fleet){
 	"ProxiesLiveWhileTheyAreSeen": func(t *testing.T, f *fleet) {
 		require.NoError(t, f.SeeProxy(t.Context(), "p1", "127.0.0.1:1"))
 		require.NoError(t, f.SeeProxy(t.Context(), "p2", "127.0.0.1:2"))
-		require.NoError(t, f.exec(t, `update proxies set seen_at = seen_at - interval '4 seconds' where id = 'p1'`))
+		require.NoError(t, f.exec(t, `update proxies set seen_at = seen_at - interval '7 seconds' where id = 'p1'`))
 		live, err := f.LiveProxies(t.Context())
 		require.NoError(t, err)
 		require.Len(t, live, 1)
