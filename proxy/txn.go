@@ -22,6 +22,7 @@ const (
 	txnDeciding           // commit was sent: it may be over or not
 	txnCommitted          // for certain
 	txnAborted            // for certain, or it can never commit
+	txnDoubt              // commit was sent and is not sent again: only the shard knows what became of it
 )
 
 // txn is one transaction of a session. Its first statement binds it to the
@@ -162,8 +163,12 @@ func (p *Proxy) endTransactions(ctx context.Context, g *gate) bool {
 func (p *Proxy) endTransaction(ctx context.Context, t *txn) {
 	t.mu.Lock()
 	r, running := t.route, t.running
-	if t.state == txnOpen || t.state == txnDeciding {
+	switch t.state {
+	case txnOpen:
 		t.state = txnAborted
+	case txnDeciding:
+		t.state = txnDoubt
+	case txnCommitted, txnAborted, txnDoubt:
 	}
 	t.mu.Unlock()
 	if r == nil {
@@ -177,10 +182,16 @@ func (p *Proxy) endTransaction(ctx context.Context, t *txn) {
 	r.gate.enterAnyway(writes)
 	s, err := p.decide(ctx, "abortTransaction", r, t.session, t.number, nil)
 	r.gate.leave(writes, err != nil && upstream.Ran(err))
-	if err == nil && s.code == codeCommitted {
-		t.mu.Lock()
+	if err != nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case s.code == codeCommitted:
 		t.state = txnCommitted
-		t.mu.Unlock()
+	case t.state == txnDoubt && (s.ok || s.code == codeNoSuchTransaction):
+		t.state = txnAborted
 	}
 }
 
@@ -307,11 +318,19 @@ func commitTransaction(ctx context.Context, p *Proxy, q *request) error {
 	}
 	r.gate.enterAnyway(writes)
 	t.mu.Lock()
-	aborted := t.state == txnAborted
+	state = t.state
 	t.mu.Unlock()
-	if aborted {
+	if state == txnAborted {
 		r.gate.leave(writes, false)
 		return errTransactionOver("its chunk is being switched")
+	}
+	if state == txnDoubt {
+		r.gate.leave(writes, false)
+		if err := p.outcome(ctx, t, r); err != nil {
+			return err
+		}
+		q.build(func(dst []byte) []byte { return dst })
+		return nil
 	}
 	return p.sendCommit(ctx, q, t, r)
 }
@@ -352,16 +371,25 @@ func (p *Proxy) settleStranger(ctx context.Context, t *txn, r *route, e *entry) 
 	if serving {
 		return false, nil
 	}
+	return true, p.outcome(ctx, t, r)
+}
+
+// outcome finds out what became of a transaction whose commit may have run, by
+// aborting it: nil says that it is committed. What the shard does not answer for
+// certain is asked again by the driver; it must not run the transaction anew.
+func (p *Proxy) outcome(ctx context.Context, t *txn, r *route) error {
 	s, err := p.decide(ctx, "abortTransaction", r, t.session, t.number, nil)
 	switch {
 	case err != nil:
-		return true, p.unreachable(ctx, r, err).labelled(labelRetryableWrite)
+		return p.unreachable(ctx, r, err).labelled(labelRetryableWrite)
 	case s.code == codeCommitted:
 		t.finish(txnCommitted)
-		return true, nil
-	default:
+		return nil
+	case s.ok || s.code == codeNoSuchTransaction:
 		t.finish(txnAborted)
-		return true, errTransactionOver("its chunk is being switched")
+		return errTransactionOver("its chunk is being switched")
+	default:
+		return refuse(codeHostUnreachable, "%s does not say what became of the transaction", r.Placement.Shard).labelled(labelRetryableWrite)
 	}
 }
 
