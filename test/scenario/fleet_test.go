@@ -273,10 +273,10 @@ func (f *fleet) startWork(guarded bool) {
 func (f *fleet) target() string { return f.names[2] }
 
 // migrate starts the move of the application's busiest chunk.
-func (f *fleet) migrate() {
+func (f *fleet) migrate(approval string) {
 	f.t.Helper()
 	_, err := f.starter.Migrate(f.t.Context(), contract.MigrateInput{
-		Chunk: f.hot.Chunk.ID, To: f.target(), Complete: contract.Manual, RequestedBy: f.t.Name(),
+		Chunk: f.hot.Chunk.ID, To: f.target(), Approval: approval, Complete: contract.Manual, RequestedBy: f.t.Name(),
 	})
 	require.NoError(f.t, err)
 }
@@ -321,6 +321,9 @@ func (f *fleet) ask(update string) {
 func inBurnIn(st contract.Status) bool {
 	return st.Phase == chunk.BurnIn && st.Serving.ID == st.Target.ID && strings.Contains(st.WaitingFor, "complete")
 }
+
+// waitsForApproval is in sync, validated, and held before the switch.
+func waitsForApproval(st contract.Status) bool { return strings.Contains(st.WaitingFor, "approve") }
 
 // complete ends the move and waits for it.
 func (f *fleet) complete() contract.MigrateResult {

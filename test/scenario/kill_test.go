@@ -15,7 +15,7 @@ func killedAt(t *testing.T, point string) {
 	f := newFleet(t)
 	first := f.startWorker("dies", "--die-at", point)
 	f.startWork(false)
-	f.migrate()
+	f.migrate(contract.Automatic)
 	require.True(t, eventually(t, func() bool {
 		select {
 		case <-first.done:
@@ -44,7 +44,7 @@ func TestFencedShardRestarts(t *testing.T) {
 	f := newFleet(t)
 	first := f.startWorker("dies", "--die-at", "switch.fenced")
 	f.startWork(true)
-	f.migrate()
+	f.migrate(contract.Automatic)
 	require.True(t, eventually(t, func() bool {
 		select {
 		case <-first.done:
@@ -68,14 +68,14 @@ func TestFencedShardRestarts(t *testing.T) {
 // TestTargetRestartsWhileLanesRun kills the target's server in replication.
 func TestTargetRestartsWhileLanesRun(t *testing.T) {
 	f := newFleet(t)
-	f.startWorker("worker", "--gate-lag", "1ns")
+	f.startWorker("worker")
 	f.startWork(false)
-	f.migrate()
-	f.await("the gate", func(st contract.Status) bool { return st.Gate != nil })
+	f.migrate(contract.Manual)
+	f.await("the approval", waitsForApproval)
 	target := f.shards[f.target()]
 	target.Kill(t)
 	target.Restart(t)
-	f.startWorker("second") // its gate has the usual limit: one of both lets it through
+	f.ask(contract.ApproveUpdate)
 	f.await("burn-in", inBurnIn)
 	f.complete()
 	f.check(false)

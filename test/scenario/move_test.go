@@ -16,7 +16,7 @@ func TestLiveMoveRollbackAndForth(t *testing.T) {
 	f.startProxy("deaf", "--deaf")
 	f.startWorker("worker")
 	f.startWork(false)
-	f.migrate()
+	f.migrate(contract.Automatic)
 	f.await("burn-in", inBurnIn)
 	f.ask(contract.RollbackUpdate)
 	f.await("the way back", func(st contract.Status) bool {
@@ -46,7 +46,7 @@ func TestAbortLeavesNothing(t *testing.T) {
 	f := newFleet(t)
 	f.startWorker("worker", "--gate-lag", "1ns") // the gate refuses for ever
 	f.startWork(false)
-	f.migrate()
+	f.migrate(contract.Automatic)
 	f.await("the gate", func(st contract.Status) bool { return st.Gate != nil && !st.Gate.Go && st.WaitingFor != "" })
 	f.ask(contract.AbortUpdate)
 	_, err := f.starter.Result(t.Context(), f.hot.Chunk.ID)
