@@ -15,23 +15,30 @@ import (
 )
 
 // saboteur sits in the data path between the application and one proxy, and
-// makes one fault: it proves that the checker can fail. It knows nothing of the
+// makes a few faults: that proves that the checker can fail. It knows nothing of the
 // checker, nor the checker of it.
 type saboteur struct {
 	fault string
 	proxy string
-	from  time.Time // not before
-	done  *atomic.Bool
+	from  time.Time     // not before
+	done  *atomic.Int32 // faults made so far, by all of them
 
 	mu     sync.Mutex
 	reads  map[string][]byte // replies to finds, by filter
 	behind map[string]bool   // filters whose document was written since
 }
 
+// strikes is how many faults are made: a later write of the application may mend
+// what one of them spoiled.
+const strikes = 5
+
+// strike reports whether one more fault is to be made.
+func (s *saboteur) strike() bool { return s.done.Add(1) <= strikes }
+
 // startSaboteurs puts one before each proxy and gives their seed list.
 func (d *demo) startSaboteurs(ctx context.Context) (string, error) {
 	uri := "mongodb://"
-	var done atomic.Bool
+	var done atomic.Int32
 	for i, p := range d.proxies {
 		ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 		if err != nil {
@@ -101,9 +108,9 @@ func (s *saboteur) answer(id int32, raw []byte, send func([]byte) ([]byte, error
 	name, filter, increments := inspect(raw)
 	due := time.Now().After(s.from)
 	switch {
-	case s.fault == "lose-write" && name == "update" && increments && due && s.done.CompareAndSwap(false, true):
+	case s.fault == "lose-write" && name == "update" && increments && due && s.strike():
 		return reply(id, bson.D{{Key: "n", Value: int32(1)}, {Key: "nModified", Value: int32(1)}, {Key: "ok", Value: 1.0}})
-	case s.fault == "double-write" && name == "update" && increments && due && s.done.CompareAndSwap(false, true):
+	case s.fault == "double-write" && name == "update" && increments && due && s.strike():
 		again, err := withoutSession(raw)
 		if err != nil {
 			return nil, err
@@ -128,7 +135,7 @@ func (s *saboteur) answer(id int32, raw []byte, send func([]byte) ([]byte, error
 func (s *saboteur) stale(filter string, due bool) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if due && s.behind[filter] && s.reads[filter] != nil && s.done.CompareAndSwap(false, true) {
+	if due && s.behind[filter] && s.reads[filter] != nil && s.strike() {
 		return s.reads[filter]
 	}
 	return nil
