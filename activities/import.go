@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 
 	"drover/bulkimport"
+	"drover/cdc"
 	"drover/chunk"
 	"drover/contract"
 	"drover/metadata"
@@ -91,7 +92,7 @@ func (a *Activities) importer(ctx context.Context, m metadata.Migration) (*bulki
 	if err != nil {
 		return nil, e, err
 	}
-	start, err := a.Log.FindMarker(ctx, m.Source.Shard, startMarker(m).Key(), nil)
+	start, err := a.findMarker(ctx, m.Source.Shard, startMarker(m).Key())
 	if err != nil {
 		return nil, e, err
 	}
@@ -106,6 +107,17 @@ func (a *Activities) importer(ctx context.Context, m metadata.Migration) (*bulki
 		Slices: slicesPort{a.Store},
 		Stops:  a.Stops,
 	}, e, nil
+}
+
+// findMarkerFor bounds one search: what was written is captured soon, and a
+// search that hangs on its connection is better begun anew.
+const findMarkerFor = 30 * time.Second
+
+// findMarker looks for a marker that was written before.
+func (a *Activities) findMarker(ctx context.Context, name, key string) ([]cdc.Seam, error) {
+	ctx, cancel := context.WithTimeout(ctx, findMarkerFor)
+	defer cancel()
+	return a.Log.FindMarker(ctx, name, key, nil)
 }
 
 // slicesPort gives the importer its durable slices.

@@ -140,7 +140,7 @@ func (a *Activities) laneStart(ctx context.Context, in contract.DirectionInput) 
 	if in.Direction != 0 {
 		marker = chunk.Marker{Kind: chunk.OpenMarker, Migration: in.Migration, Attempt: in.Direction, Placement: in.From.ID}
 	}
-	seams, err := a.Log.FindMarker(ctx, in.From.Shard, marker.Key(), nil)
+	seams, err := a.findMarker(ctx, in.From.Shard, marker.Key())
 	if err != nil {
 		return nil, nil, err
 	}

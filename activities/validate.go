@@ -208,7 +208,7 @@ var _ validation.Log = logPort{}
 
 // Touched implements [validation.Log].
 func (p logPort) Touched(ctx context.Context, from, to validation.Mark, set *validation.Touched) error {
-	seams, err := p.a.Log.FindMarker(ctx, p.in.From.Shard, from.Marker.Key(), nil)
+	seams, err := p.a.findMarker(ctx, p.in.From.Shard, from.Marker.Key())
 	if err != nil {
 		return err
 	}

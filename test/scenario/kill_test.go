@@ -30,12 +30,9 @@ func killedAt(t *testing.T, point string) {
 	f.check(false)
 }
 
-func TestWorkerKilledInImport(t *testing.T)            { killedAt(t, "import.stored") }
-func TestWorkerKilledInReplication(t *testing.T)       { killedAt(t, "lane.written") }
-func TestWorkerKilledBehindFence(t *testing.T)         { killedAt(t, "switch.fenced") }
-func TestWorkerKilledBeforePublish(t *testing.T)       { killedAt(t, "switch.ready") }
-func TestWorkerKilledBehindPublish(t *testing.T)       { killedAt(t, "switch.published") }
-func TestWorkerKilledBetweenGrantAndOpen(t *testing.T) { killedAt(t, "switch.granted") }
+func TestWorkerKilledInImport(t *testing.T)      { killedAt(t, "import.stored") }
+func TestWorkerKilledInReplication(t *testing.T) { killedAt(t, "lane.written") }
+func TestWorkerKilledBeforePublish(t *testing.T) { killedAt(t, "switch.ready") }
 
 // TestFencedShardRestarts kills the source's server while it is fenced. The
 // fence is data on the shard: it holds over the restart, and the attempt goes
