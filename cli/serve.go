@@ -2,9 +2,11 @@ package cli
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"syscall"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"drover/internal/config"
@@ -19,33 +21,19 @@ func newWorkerCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "worker", Short: "Run workflows, activities and the watchdog", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := a.load(cmd, config.Worker); err != nil {
-				return err
-			}
-			ctx, cancel := context.WithCancel(cmd.Context())
-			defer cancel()
-			if child {
-				go parentDies(ctx, cancel)
-			}
-			logger, err := a.logger()
-			if err != nil {
-				return &usageError{err}
-			}
-			registry := newRegistry()
-			if err := serveMetrics(ctx, a.cfg.MetricsListen, registry, logger); err != nil {
-				return err
-			}
-			w, err := workers.New(ctx, &a.cfg, workers.Options{Registry: registry, Logger: logger, Stops: dieAt(point)})
-			if err != nil {
-				return err
-			}
-			defer w.Close(context.WithoutCancel(ctx))
-			temporal, err := starter.Dial(ctx, a.cfg.TemporalAddress, a.cfg.TemporalNamespace, logger)
-			if err != nil {
-				return err
-			}
-			defer temporal.Close()
-			return w.Run(ctx, temporal)
+			return a.serve(cmd, config.Worker, child, func(ctx context.Context, registry *prometheus.Registry, logger *slog.Logger) error {
+				w, err := workers.New(ctx, &a.cfg, workers.Options{Registry: registry, Logger: logger, Stops: dieAt(point)})
+				if err != nil {
+					return err
+				}
+				defer w.Close(context.WithoutCancel(ctx))
+				temporal, err := starter.Dial(ctx, a.cfg.TemporalAddress, a.cfg.TemporalNamespace, logger)
+				if err != nil {
+					return err
+				}
+				defer temporal.Close()
+				return w.Run(ctx, temporal)
+			})
 		},
 	}
 	c.Flags().BoolVar(&child, "child", false, "end when the parent process ends")
@@ -54,6 +42,28 @@ func newWorkerCommand(a *app) *cobra.Command {
 	_ = c.Flags().MarkHidden("die-at")
 	a.cfg.Flags(c.Flags(), config.Worker)
 	return c
+}
+
+// serve runs a long-lived part with its settings, metrics and logger. A child
+// ends with its parent.
+func (a *app) serve(cmd *cobra.Command, r config.Role, child bool, run func(context.Context, *prometheus.Registry, *slog.Logger) error) error {
+	if err := a.load(cmd, r); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(cmd.Context())
+	defer cancel()
+	if child {
+		go parentDies(ctx, cancel)
+	}
+	logger, err := a.logger()
+	if err != nil {
+		return &usageError{err}
+	}
+	registry := newRegistry()
+	if err := serveMetrics(ctx, a.cfg.MetricsListen, registry, logger); err != nil {
+		return err
+	}
+	return run(ctx, registry, logger)
 }
 
 // dieAt kills the process at a stop point, as a power cut would; without a name
@@ -75,23 +85,9 @@ func newProxyCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "proxy", Short: "Serve applications as a mongos would", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := a.load(cmd, config.Proxy); err != nil {
-				return err
-			}
-			ctx, cancel := context.WithCancel(cmd.Context())
-			defer cancel()
-			if child {
-				go parentDies(ctx, cancel)
-			}
-			logger, err := a.logger()
-			if err != nil {
-				return &usageError{err}
-			}
-			registry := newRegistry()
-			if err := serveMetrics(ctx, a.cfg.MetricsListen, registry, logger); err != nil {
-				return err
-			}
-			return workers.RunProxy(ctx, &a.cfg, registry, logger)
+			return a.serve(cmd, config.Proxy, child, func(ctx context.Context, registry *prometheus.Registry, logger *slog.Logger) error {
+				return workers.RunProxy(ctx, &a.cfg, registry, logger)
+			})
 		},
 	}
 	c.Flags().BoolVar(&child, "child", false, "end when the parent process ends")
