@@ -19,10 +19,9 @@ import (
 
 // Settings are the limits that an operator may set.
 type Settings struct {
-	GateLag     time.Duration // gate (1)
-	GateLatency time.Duration // gate (2)
-	SyncLag     time.Duration // in sync below this
-	Partitions  int32         // of a captured log
+	GateLag    time.Duration // gate (1)
+	SyncLag    time.Duration // in sync below this
+	Partitions int32         // of a captured log
 }
 
 // Activities serves every activity of package contract.

@@ -80,7 +80,7 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Worker, error) {
 	a := &activities.Activities{
 		Store: store, Shards: clients, Secret: cfg.Secret, Log: log, Brokers: cfg.KafkaBrokers, S3: S3(cfg), Bucket: cfg.S3Bucket, Sides: sides,
 		Settings: activities.Settings{
-			GateLag: cfg.GateLag, GateLatency: cfg.GateLatency, SyncLag: cfg.SyncLag, Partitions: cfg.KafkaPartitions,
+			GateLag: cfg.GateLag, SyncLag: cfg.SyncLag, Partitions: cfg.KafkaPartitions,
 		},
 		Owner: owner,
 		Metrics: activities.Metrics{

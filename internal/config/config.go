@@ -40,7 +40,6 @@ type Config struct {
 	FenceDeadline time.Duration
 	ProxyGrace    time.Duration
 	GateLag       time.Duration
-	GateLatency   time.Duration
 	SyncLag       time.Duration
 }
 
@@ -112,9 +111,6 @@ var settings = []setting{
 	}},
 	{Worker, "gate-lag", false, func(c *Config, fs *pflag.FlagSet, n string) {
 		fs.DurationVar(&c.GateLag, n, 200*time.Millisecond, "gate (1): most that the lanes may be behind")
-	}},
-	{Worker, "gate-latency", false, func(c *Config, fs *pflag.FlagSet, n string) {
-		fs.DurationVar(&c.GateLatency, n, 300*time.Millisecond, "gate (2): most that capture to apply may take at p99 over a minute")
 	}},
 	{Worker, "sync-lag", false, func(c *Config, fs *pflag.FlagSet, n string) {
 		fs.DurationVar(&c.SyncLag, n, 2*time.Second, "lag below which a target counts as in sync and is validated")
