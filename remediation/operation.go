@@ -1,13 +1,14 @@
 package remediation
 
 import (
+	"context"
 	"fmt"
 	"time"
 )
 
 // Operation is one edge: the smallest change of a shard that can be made and
-// looked at. An operation is a plain value; what performs it on a real shard
-// takes the same value.
+// looked at. An operation is a plain value; the value that predicts a change is
+// the one that makes it.
 type Operation interface {
 	// Name is the operation's name in plans, histories and metrics; it never changes.
 	Name() string
@@ -19,6 +20,9 @@ type Operation interface {
 	// Next is v after the operation and the elections it brings about; v
 	// itself stays as it is. It means nothing unless Preconditions is nil.
 	Next(v Vertex) Vertex
+	// Perform makes the change on the shard that v was read from, and does not
+	// wait for its effect: v after it is for the next reading to show.
+	Perform(ctx context.Context, h Hands, v Vertex) error
 	// Cost is the operation's weight.
 	Cost(c Costs) int
 	// String says what is done, for people.

@@ -48,7 +48,7 @@ type rule struct{ pkg, ours, others string }
 var rules = []rule{
 	{"chunk", "", bsonOnly},
 	{"event", "chunk internal/failure", bsonOnly},
-	{"remediation", "chunk", bsonOnly},
+	{"remediation", "chunk internal/failure internal/stoppoint", bsonOnly}, // its executor knows ports only
 	{"balancer", "chunk", bsonOnly},
 	{"internal/failure", "", ""},
 	{"internal/stoppoint", "", ""},
