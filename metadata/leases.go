@@ -28,23 +28,38 @@ type Lease struct {
 	ExpiresAt time.Time // by Postgres' clock
 }
 
-// AcquireLease takes a lease with a new epoch, which makes an older run of the
-// same holder harmless. A refusal is transient and says what is in the way:
-// "lease.held_exclusive", "lease.held_shared", "lease.exclusive_waiting",
-// "lease.attempt_open". A refused exclusive lease goes on waiting, and keeps new
-// shared ones away, for as long as ttl: ask again within it.
+// LeaseRequest asks for a lease. Reason is for people.
+type LeaseRequest struct {
+	Shard  string
+	Holder string
+	Mode   LeaseMode
+	TTL    time.Duration
+	Reason string
+}
+
+// AcquireLease is [Store.TakeLease] without a reason.
 func (s *Store) AcquireLease(ctx context.Context, shard, holder string, mode LeaseMode, ttl time.Duration) (Lease, error) {
-	l := Lease{Shard: shard, Holder: holder, Mode: mode}
+	return s.TakeLease(ctx, LeaseRequest{Shard: shard, Holder: holder, Mode: mode, TTL: ttl})
+}
+
+// TakeLease takes a lease with a new epoch, which makes an older run of the
+// same holder harmless. A refusal is transient, names the holder and says what is
+// in the way: "lease.held_exclusive", "lease.held_shared",
+// "lease.exclusive_waiting", "lease.attempt_open". A refused exclusive lease goes
+// on waiting, and keeps new shared ones away, for as long as its TTL: ask again
+// within it, or [Store.StopWaiting].
+func (s *Store) TakeLease(ctx context.Context, r LeaseRequest) (Lease, error) {
+	l := Lease{Shard: r.Shard, Holder: r.Holder, Mode: r.Mode}
 	var granted bool
 	var code, detail string
-	err := s.pool.QueryRow(ctx, `select is_granted, new_epoch, until, code, detail from acquire_lease($1, $2, $3, $4)`,
-		shard, holder, string(mode), ttl).Scan(&granted, &l.Epoch, &l.ExpiresAt, &code, &detail)
+	err := s.pool.QueryRow(ctx, `select is_granted, new_epoch, until, code, detail from take_lease($1, $2, $3, $4, $5)`,
+		r.Shard, plainText(r.Holder), string(r.Mode), r.TTL, plainText(r.Reason)).Scan(&granted, &l.Epoch, &l.ExpiresAt, &code, &detail)
 	if err != nil {
-		return Lease{}, decode(err, "lease shard %s", shard)
+		return Lease{}, decode(err, "lease shard %s", r.Shard)
 	}
 	if !granted {
-		return Lease{}, failure.New(failure.Transient, code, "lease shard %s %s: %s", shard, mode, detail).
-			WithHint("it is tried again; `drover shard list` shows who holds a shard")
+		return Lease{}, failure.New(failure.Transient, code, "lease shard %s %s: %s", r.Shard, r.Mode, detail).
+			WithHint("it is free when they are done; `drover lease list` shows who holds a shard, `drover lease break %s` takes it from one who is gone", r.Shard)
 	}
 	return l, nil
 }
@@ -77,20 +92,35 @@ func (s *Store) StopWaiting(ctx context.Context, shard, holder string) error {
 type LeaseRow struct {
 	Lease
 	Waiting bool // an exclusive one that is not granted yet
+	Reason  string
+	Since   time.Time // when this holder's first lease, of those that followed each other, began
 }
 
 // Leases gives the leases that have not expired, by shard and age.
 func (s *Store) Leases(ctx context.Context) ([]LeaseRow, error) {
-	const q = `select shard, holder, mode, epoch, expires_at, not granted from leases
+	const q = `select shard, holder, mode, epoch, expires_at, not granted, reason, since from leases
 		where expires_at > clock_timestamp() order by shard, epoch`
 	rows, err := s.pool.Query(ctx, q)
 	if err != nil {
 		return nil, decode(err, "list leases")
 	}
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l LeaseRow, err error) {
-		return l, row.Scan(&l.Shard, &l.Holder, &l.Mode, &l.Epoch, &l.ExpiresAt, &l.Waiting)
+		return l, row.Scan(&l.Shard, &l.Holder, &l.Mode, &l.Epoch, &l.ExpiresAt, &l.Waiting, &l.Reason, &l.Since)
 	})
 	return all, decode(err, "list leases")
+}
+
+// BreakLease takes a lease from its holder. What is conditional on its epoch is
+// refused afterwards: a publish in its own transaction, a renewal. It is lost
+// ("lease.changed") where that epoch is not the holder's any more.
+func (s *Store) BreakLease(ctx context.Context, l Lease) error {
+	var broken bool
+	err := s.pool.QueryRow(ctx, `select break_lease($1, $2, $3)`, l.Shard, l.Holder, l.Epoch).Scan(&broken)
+	if err == nil && !broken {
+		return failure.New(failure.Lost, "lease.changed", "epoch %d of %s on shard %s is over already", l.Epoch, l.Holder, l.Shard).
+			WithHint("nothing was broken; `drover lease list` shows what is held now")
+	}
+	return decode(err, "break lease of shard %s", l.Shard)
 }
 
 // GrantLock is the right to change the list of roles that a shard's data user holds.

@@ -39,13 +39,54 @@ var leaseCases = map[string]func(*testing.T, *fleet){
 		x := f.lease(t, "a", "x", metadata.ExclusiveLease)
 		rows, err := f.Leases(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, []metadata.LeaseRow{{Lease: x}}, rows)
+		require.Len(t, rows, 1)
+		require.Equal(t, x, rows[0].Lease)
 		require.NoError(t, f.ReleaseLease(t.Context(), x))
 
 		f.lease(t, "b", "s1", metadata.SharedLease)
 		f.noLease(t, "b", "x", metadata.ExclusiveLease, "lease.held_shared")
 		require.NoError(t, f.StopWaiting(t.Context(), "b", "x"))
 		f.lease(t, "b", "s2", metadata.SharedLease)
+	},
+
+	"RefusalNamesTheHolderAndWhy": func(t *testing.T, f *fleet) {
+		x, err := f.TakeLease(t.Context(), metadata.LeaseRequest{
+			Shard: "a", Holder: "operator/ann", Mode: metadata.ExclusiveLease, TTL: time.Hour, Reason: "new disk",
+		})
+		require.NoError(t, err)
+		_, err = f.AcquireLease(t.Context(), "a", "migration/7", metadata.SharedLease, time.Minute)
+		requireFailure(t, err, failure.Transient, "lease.held_exclusive")
+		require.ErrorContains(t, err, "operator/ann holds it exclusive, until ")
+		require.ErrorContains(t, err, "new disk")
+		rows, err := f.Leases(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []metadata.LeaseRow{{Lease: x, Reason: "new disk", Since: rows[0].Since}}, rows)
+		again, err := f.TakeLease(t.Context(), metadata.LeaseRequest{
+			Shard: "a", Holder: "operator/ann", Mode: metadata.ExclusiveLease, TTL: time.Hour, Reason: "two disks",
+		})
+		require.NoError(t, err)
+		after, err := f.Leases(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []metadata.LeaseRow{{Lease: again, Reason: "two disks", Since: rows[0].Since}}, after)
+	},
+
+	"BrokenLeaseIsRefusedEverywhere": func(t *testing.T, f *fleet) {
+		m := f.switching(t)
+		r := f.closing(t, m)
+		require.NoError(t, f.BreakLease(t.Context(), r.Leases[0]))
+		requireFailure(t, f.BreakLease(t.Context(), r.Leases[0]), failure.Lost, "lease.changed")
+		before := f.picture(t)
+		_, err := f.Publish(t.Context(), r)
+		requireFailure(t, err, failure.Lost, "publish.lease_lost")
+		require.Equal(t, before, f.picture(t))
+		_, err = f.RenewLease(t.Context(), r.Leases[0], time.Hour)
+		requireFailure(t, err, failure.Lost, "lease.lost")
+
+		old := f.lease(t, "b", "x", metadata.ExclusiveLease)
+		newer := f.lease(t, "b", "x", metadata.ExclusiveLease)
+		requireFailure(t, f.BreakLease(t.Context(), old), failure.Lost, "lease.changed")
+		_, err = f.RenewLease(t.Context(), newer, time.Hour)
+		require.NoError(t, err, "an operator who saw an old epoch breaks nothing")
 	},
 
 	"WaitingEndsByItself": func(t *testing.T, f *fleet) {
