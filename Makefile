@@ -9,6 +9,7 @@ DEMO_FLAGS ?=
 FUZZ_TIME  ?= 10s
 BENCH_TIME ?= 1s
 TEST_FLAGS ?=
+BENCH_PROXY_FLAGS ?=
 
 # pinned is the version of a tool that tools/go.mod names.
 pinned = $(shell scripts/setup.sh tool-version $(1))
@@ -67,6 +68,10 @@ fuzz: ## Run each fuzz test for FUZZ_TIME
 .PHONY: bench
 bench: ## Run the benchmarks for BENCH_TIME each
 	go test ./... -run '^$$' -bench . -benchmem -benchtime $(BENCH_TIME)
+
+.PHONY: bench-proxy
+bench-proxy: setup ## Measure the proxy against a forwarder that only copies bytes, into bench/out/proxy.json
+	go run ./bench/proxy $(BENCH_PROXY_FLAGS)
 
 .PHONY: generate
 generate: ## Write the generated files anew
