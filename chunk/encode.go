@@ -40,15 +40,21 @@ const maxDepth = 250
 // Strings compare as simple binary, whatever a collection's collation. The
 // only error is malformed BSON.
 func EncodeValue(v bson.RawValue) (Key, error) {
+	out, err := appendEncoded(make([]byte, 0, len(v.Value)+16), v)
+	return Key(out), err
+}
+
+// appendEncoded appends v's encoding to dst; on an error it gives nil.
+func appendEncoded(dst []byte, v bson.RawValue) ([]byte, error) {
 	r := reader{buf: v.Value}
-	out, err := r.value(make([]byte, 0, len(v.Value)+16), v.Type, nil, 0)
+	out, err := r.value(dst, v.Type, nil, 0)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	if len(r.buf) != 0 {
-		return "", fmt.Errorf("%w: %d bytes after a %s", ErrMalformed, len(r.buf), v.Type)
+		return nil, fmt.Errorf("%w: %d bytes after a %s", ErrMalformed, len(r.buf), v.Type)
 	}
-	return Key(out), nil
+	return out, nil
 }
 
 // reader takes BSON apart from the front of buf.

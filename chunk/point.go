@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/bits"
 	"strings"
+	"sync"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
@@ -27,7 +28,31 @@ func HashString(s string) uint64 {
 
 // hashKey is the point of a hash.
 func hashKey(h uint64) Key {
-	return Key(binary.BigEndian.AppendUint64([]byte{hashTag}, h))
+	var k [9]byte
+	k[0] = hashTag
+	binary.BigEndian.PutUint64(k[1:], h)
+	return Key(k[:])
+}
+
+// scratch is where the encoding of a value is made that is only hashed.
+type scratch struct{ buf []byte }
+
+// scratches keeps some: every targeted command needs one.
+var scratches = sync.Pool{New: func() any { return &scratch{buf: make([]byte, 0, 128)} }}
+
+// hashValue is the point of a value in a hashed key space.
+func hashValue(v bson.RawValue) (Key, error) {
+	s := scratches.Get().(*scratch) //nolint:errcheck,forcetypeassert // nothing else is put there
+	defer scratches.Put(s)
+	out, err := appendEncoded(s.buf[:0], v)
+	if err != nil {
+		return "", err
+	}
+	if cap(out) <= 4096 {
+		s.buf = out
+	}
+	sum := sha256.Sum256(out)
+	return hashKey(binary.BigEndian.Uint64(sum[:8])), nil
 }
 
 // Point gives the point of a shard key's value. Values that MongoDB compares
@@ -36,15 +61,11 @@ func (s KeySpace) Point(v bson.RawValue) (Key, error) {
 	if v.Type == bson.TypeArray {
 		return "", ErrArrayKey
 	}
-	k, err := EncodeValue(v)
-	if err != nil {
-		return "", err
-	}
 	switch s {
 	case Hashed:
-		return hashKey(HashString(string(k))), nil
+		return hashValue(v)
 	case Ranged:
-		return k, nil
+		return EncodeValue(v)
 	default:
 		return "", fmt.Errorf("key space %q is neither %s nor %s", s, Hashed, Ranged)
 	}

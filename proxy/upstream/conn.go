@@ -48,6 +48,7 @@ type Conn struct {
 	idleSince  time.Time
 	lastID     int32
 	broken     bool
+	limited    atomic.Bool // a deadline is set on nc
 	hello      helloReply
 
 	// Out is scratch for the request that is being built.
@@ -141,7 +142,10 @@ func (c *Conn) Break() {
 }
 
 // interrupt makes the current read or write fail.
-func (c *Conn) interrupt() { _ = c.nc.SetDeadline(time.Unix(1, 0)) }
+func (c *Conn) interrupt() {
+	_ = c.nc.SetDeadline(time.Unix(1, 0))
+	c.limited.Store(true) // after it: whoever sees it sets another deadline
+}
 
 // Begin starts a request in Out: header, flags and the kind of the body section
 // stand there; the caller appends the body and perhaps sequences.
@@ -160,8 +164,12 @@ const keptScratch = 256 * 1024
 // which is valid until the connection is used again or released. A zero
 // deadline is none.
 func (c *Conn) Exchange(deadline time.Time, tail ...[]byte) (bson.Raw, error) {
-	if err := c.nc.SetDeadline(deadline); err != nil {
-		return nil, c.fail(false, err)
+	// Interrupt sets a deadline of its own, which the next one must replace.
+	if !deadline.IsZero() || c.limited.Swap(false) {
+		c.limited.Store(!deadline.IsZero())
+		if err := c.nc.SetDeadline(deadline); err != nil {
+			return nil, c.fail(false, err)
+		}
 	}
 	extra := 0
 	for _, t := range tail {
