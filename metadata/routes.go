@@ -88,6 +88,41 @@ func (s *Store) RouteHistory(ctx context.Context, id chunk.ID) ([]RouteChange, e
 	return all, decode(err, "read route history of %s", id)
 }
 
+// FormerRoute is a route that a newer one has replaced.
+type FormerRoute struct {
+	Route chunk.Route
+	Ago   time.Duration // since it was replaced, by the clock of the metadata
+}
+
+// FormerRoutes gives the routes that were replaced within the given time by ones
+// to another placement, of one chunk or, when id is empty, of all.
+func (s *Store) FormerRoutes(ctx context.Context, id chunk.ID, within time.Duration) ([]FormerRoute, error) {
+	const q = `select c.id, c.database, c.lo, c.hi, p.id, p.shard, p.database, p.state, old.token,
+			extract(epoch from clock_timestamp() - n.at)::float8
+		from route_history n
+		join lateral (select o.token, o.placement from route_history o
+			where o.chunk = n.chunk and o.token < n.token order by o.token desc limit 1) old on old.placement <> n.placement
+		join placements p on p.id = old.placement
+		join chunks c on c.id = n.chunk
+		where n.at > clock_timestamp() - make_interval(secs => $2) and ($1 = '' or n.chunk = $1) order by old.token`
+	rows, err := s.pool.Query(ctx, q, string(id), within.Seconds())
+	if err != nil {
+		return nil, decode(err, "read former routes")
+	}
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (f FormerRoute, err error) {
+		var lo, hi []byte
+		var ago float64
+		r := &f.Route
+		err = row.Scan(&r.Chunk.ID, &r.Chunk.Database, &lo, &hi, &r.Placement.ID, &r.Placement.Shard,
+			&r.Placement.Database, &r.Placement.State, &r.Token, &ago)
+		r.Chunk.Range = chunk.Range{Lo: chunk.Key(lo), Hi: chunk.Key(hi)}
+		r.Placement.Chunk = r.Chunk.ID
+		f.Ago = time.Duration(ago * float64(time.Second))
+		return f, err
+	})
+	return all, decode(err, "read former routes")
+}
+
 // Seen is the greatest numbers found outside the metadata, on shards.
 type Seen struct {
 	Token     chunk.Token

@@ -52,14 +52,14 @@ func (p *Proxy) dispatch(ctx context.Context, q *request, l *leg) (answer, error
 		d.abandon()
 	}()
 	for {
-		if d.retryable() {
-			if err := p.strange(ctx, q, l.entry); err != nil {
-				return answer{}, err
-			}
-		}
 		r := l.pinned
 		if r == nil {
 			r = l.entry.route.Load()
+		}
+		if d.retryable() {
+			if err := p.strange(ctx, q, l.entry, r); err != nil {
+				return answer{}, err
+			}
 		}
 		entered, err := d.enter(r)
 		if err != nil {

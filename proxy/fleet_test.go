@@ -41,6 +41,7 @@ type fleet struct {
 	databases map[string]chunk.Database
 	routes    map[chunk.ID]chunk.Route
 	attempts  map[chunk.ID]chunk.Notice
+	former    []Former
 	ears      map[int]func(Announcement)
 	down      bool // the metadata cannot be read
 	attempt   chunk.AttemptID
@@ -189,17 +190,17 @@ func (f *fleet) Snapshot(context.Context) (Snapshot, error) {
 	if f.down {
 		return Snapshot{}, failure.New(failure.Transient, "test.down", "metadata is down")
 	}
-	return Snapshot{Databases: slices.Collect(maps.Values(f.databases)), Routes: slices.Collect(maps.Values(f.routes))}, nil
+	return Snapshot{Databases: slices.Collect(maps.Values(f.databases)), Routes: slices.Collect(maps.Values(f.routes)), Former: slices.Clone(f.former)}, nil
 }
 
 // Route implements [Routes].
-func (f *fleet) Route(_ context.Context, id chunk.ID) (chunk.Route, error) {
+func (f *fleet) Route(_ context.Context, id chunk.ID) (chunk.Route, []Former, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.down {
-		return chunk.Route{}, failure.New(failure.Transient, "test.down", "metadata is down")
+		return chunk.Route{}, nil, failure.New(failure.Transient, "test.down", "metadata is down")
 	}
-	return f.routes[id], nil
+	return f.routes[id], slices.Clone(f.former), nil
 }
 
 // LatestAttempt implements [Attempts].
@@ -372,6 +373,7 @@ func (m *move) publish() {
 	m.f.mu.Lock()
 	m.f.token++
 	r := m.f.routes[m.id]
+	m.f.former = append(m.f.former, Former{Route: r, Left: time.Now()})
 	r.Placement, r.Token = m.to, m.f.token
 	m.f.routes[m.id] = r
 	m.f.mu.Unlock()

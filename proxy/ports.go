@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"time"
 
 	"drover/chunk"
 )
@@ -20,14 +21,26 @@ type Ports struct {
 type Routes interface {
 	// Snapshot gives everything, read at one moment.
 	Snapshot(ctx context.Context) (Snapshot, error)
-	// Route gives one chunk's route as it is now.
-	Route(ctx context.Context, id chunk.ID) (chunk.Route, error)
+	// Route gives one chunk's route as it is now, and the former ones of its range.
+	Route(ctx context.Context, id chunk.ID) (chunk.Route, []Former, error)
 }
 
 // Snapshot is the chunk metadata of a moment.
 type Snapshot struct {
 	Databases []chunk.Database
 	Routes    []chunk.Route
+	Former    []Former // routes that ended within [FormerLife]
+}
+
+// FormerLife is for how long a former route matters: a shard remembers for as
+// long which retryable writes a session has made.
+const FormerLife = sessionLife
+
+// Former is a route that was. A retry of a write that ran by it must not run
+// again, whether or not this proxy was there.
+type Former struct {
+	Route chunk.Route
+	Left  time.Time // when it ended, by this process's clock
 }
 
 // Attempts reads the attempts to switch.

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -67,72 +68,86 @@ func (s *session) erase(number int64, at place) {
 // session's write. It is certain only where shards keep such records and there
 // is none with that number; anything else is false.
 func (p *Proxy) neverRan(ctx context.Context, q *request, e *entry, placement chunk.PlacementID) bool {
-	var r *route
 	for _, past := range e.past.all() {
-		if past.Placement.ID == placement {
-			r = past.route
+		if past.Placement.ID != placement {
+			continue
 		}
+		number, found, err := p.record(ctx, q.session, past)
+		return err == nil && (!found || number < q.cmd.TxnNumber)
 	}
-	if r == nil || !p.pools.keepsRecords(r.Placement.Shard) {
-		return false
-	}
-	number, found, err := p.record(ctx, q.session, r)
-	return err == nil && (!found || number < q.cmd.TxnNumber)
+	return false
 }
 
 // retryHorizon is how long after a switch a driver may still try again what it
 // first sent before. Later, an old shard that does not answer is no obstacle.
 const retryHorizon = 2 * time.Minute
 
-// strange looks, once for each session and former placement of a chunk, whether
-// the shard there has a record of this very write: another proxy may have sent
-// it before the switch, and this one the driver's retry.
-func (p *Proxy) strange(ctx context.Context, q *request, e *entry) error {
+// strange looks, once for each session and former route of a chunk, whether the
+// shard there has a record of this very write: another proxy may have sent it
+// before the switch, and this one, which may not even have run then, the
+// driver's retry. r is the route by which the write is about to be sent: the
+// former ones were known before it was.
+func (p *Proxy) strange(ctx context.Context, q *request, e *entry, r *route) error {
 	if !e.past.some.Load() {
 		return nil
 	}
 	for _, past := range e.past.all() {
 		age := time.Since(past.left)
-		if age > sessionLife || past.Placement.ID == e.route.Load().Placement.ID ||
-			!p.pools.keepsRecords(past.Placement.Shard) || !q.session.unchecked(past.Placement.ID) {
+		if age > sessionLife || past.Token >= r.Token || past.Placement.ID == r.Placement.ID || q.session.hasChecked(past.Token) {
 			continue
 		}
-		number, found, err := p.record(ctx, q.session, past.route)
+		number, found, err := p.record(ctx, q.session, past)
 		switch {
+		case errors.Is(err, errNoRecords):
 		case err != nil && age < retryHorizon:
-			q.session.recheck(past.Placement.ID)
 			return refuse(codeExceededTimeLimit, "%s cannot say whether it has run this write", past.Placement.Shard).
 				labelled(labelRetryableWrite, labelNothingRan)
 		case err == nil && found && number >= q.cmd.TxnNumber:
 			p.metrics.refused("outcome_unknown")
 			return errOutcomeUnknown(e.id)
 		}
+		q.session.check(past.Token)
 	}
 	return nil
 }
 
-// unchecked reports whether the record of a former placement has not been looked
-// at for this session, and notes that it is.
-func (s *session) unchecked(p chunk.PlacementID) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if slices.Contains(s.checked, p) {
-		return false
-	}
-	s.checked = append(s.checked, p)
-	return true
+// checkedRoute is a former route whose record of a session was looked at.
+type checkedRoute struct {
+	token chunk.Token
+	at    time.Time
 }
 
-// recheck takes back that a record was looked at.
-func (s *session) recheck(p chunk.PlacementID) {
+// hasChecked reports whether the record by a former route has been looked at for
+// this session and held none of its writes that may still be tried again.
+func (s *session) hasChecked(t chunk.Token) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.checked = slices.DeleteFunc(s.checked, func(o chunk.PlacementID) bool { return o == p })
+	return slices.ContainsFunc(s.checked, func(c checkedRoute) bool { return c.token == t })
 }
+
+// check notes that the record by a former route has been looked at. What no
+// former route can have any more is forgotten.
+func (s *session) check(t chunk.Token) {
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.checked = slices.DeleteFunc(s.checked, func(c checkedRoute) bool { return c.token == t || now.Sub(c.at) > sessionLife })
+	s.checked = append(s.checked, checkedRoute{t, now})
+}
+
+// errNoRecords is a shard that keeps no records of retryable writes.
+var errNoRecords = errors.New("the shard keeps no records of retryable writes")
 
 // record reads the number of the session's newest retryable write that the
-// shard of r knows of.
-func (p *Proxy) record(ctx context.Context, s *session, r *route) (number int64, found bool, err error) {
+// shard of a former route knows of.
+func (p *Proxy) record(ctx context.Context, s *session, past former) (number int64, found bool, err error) {
+	r, err := p.routing.formerRoute(ctx, past)
+	if err != nil {
+		return 0, false, err
+	}
+	if !p.pools.keepsRecords(r.Placement.Shard) {
+		return 0, false, errNoRecords
+	}
 	id := s.upstreamSession(r.Placement.ID)
 	doc, err := p.lookUp(ctx, r, "config", "transactions", document(func(dst []byte) []byte {
 		return bsoncore.AppendBinaryElement(dst, "_id.id", bson.TypeBinaryUUID, id[:])

@@ -35,34 +35,6 @@ type entry struct {
 	past  placements
 }
 
-// placements remembers where a chunk was served before, newest first.
-type placements struct {
-	some atomic.Bool // there is one
-	mu   sync.Mutex
-	list []former
-}
-
-// former is a placement that this proxy saw a chunk leave.
-type former struct {
-	*route
-	left time.Time
-}
-
-// add remembers r as the newest.
-func (p *placements) add(r *route) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.list = append([]former{{r, time.Now()}}, p.list[:min(len(p.list), 3)]...)
-	p.some.Store(true)
-}
-
-// all gives the remembered ones.
-func (p *placements) all() []former {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Clone(p.list)
-}
-
 // collection is one collection of a database.
 type collection struct {
 	name     string
@@ -140,6 +112,7 @@ func (t *routing) load(ctx context.Context) error {
 			e = &entry{id: r.Chunk.ID, rng: r.Chunk.Range}
 			t.entries[r.Chunk.ID] = e
 		}
+		e.remember(db.name, snapshot.Former)
 		if err := t.set(ctx, e, r); err != nil {
 			return err
 		}
@@ -189,10 +162,10 @@ func (t *routing) set(ctx context.Context, e *entry, r chunk.Route) error {
 			return err
 		}
 		fresh := &route{Route: r, gate: t.gates.of(r.Placement.ID), pool: pool, comment: stamp(r)}
+		if old != nil && old.Placement.ID != r.Placement.ID {
+			e.past.add(former{Route: old.Route, left: time.Now()}) // before anybody can see the new one
+		}
 		if e.route.CompareAndSwap(old, fresh) {
-			if old != nil && old.Placement.ID != r.Placement.ID {
-				e.past.add(old)
-			}
 			return nil
 		}
 	}
@@ -210,10 +183,11 @@ func stamp(r chunk.Route) []byte {
 
 // refresh reads one chunk's route.
 func (t *routing) refresh(ctx context.Context, e *entry) error {
-	r, err := t.ports.Routes.Route(ctx, e.id)
+	r, past, err := t.ports.Routes.Route(ctx, e.id)
 	if err != nil {
 		return fmt.Errorf("read route of %s: %w", e.id, err)
 	}
+	e.remember(r.Chunk.Database, past)
 	return t.set(ctx, e, r)
 }
 

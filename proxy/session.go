@@ -29,7 +29,7 @@ type session struct {
 	lastUsed time.Time
 	txn      *txn
 	write    written
-	checked  []chunk.PlacementID // former placements whose records were looked at
+	checked  []checkedRoute // former routes whose records were looked at
 }
 
 // written is a session's newest retryable write.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -57,12 +58,32 @@ func (p proxyPorts) Snapshot(ctx context.Context) (proxy.Snapshot, error) {
 		return proxy.Snapshot{}, err
 	}
 	routes, err := p.store.Routes(ctx, "")
-	return proxy.Snapshot{Databases: dbs, Routes: routes}, err
+	if err != nil {
+		return proxy.Snapshot{}, err
+	}
+	past, err := p.former(ctx, "")
+	return proxy.Snapshot{Databases: dbs, Routes: routes, Former: past}, err
+}
+
+// former gives the routes that have ended lately, of one chunk or of all.
+func (p proxyPorts) former(ctx context.Context, id chunk.ID) ([]proxy.Former, error) {
+	all, err := p.store.FormerRoutes(ctx, id, proxy.FormerLife)
+	out := make([]proxy.Former, len(all))
+	for i, f := range all {
+		out[i] = proxy.Former{Route: f.Route, Left: time.Now().Add(-f.Ago)}
+	}
+	return out, err
 }
 
 // Route implements [proxy.Routes].
-func (p proxyPorts) Route(ctx context.Context, id chunk.ID) (chunk.Route, error) {
-	return p.store.Route(ctx, id)
+func (p proxyPorts) Route(ctx context.Context, id chunk.ID) (chunk.Route, []proxy.Former, error) {
+	r, err := p.store.Route(ctx, id)
+	if err != nil {
+		return chunk.Route{}, nil, err
+	}
+	// Read after the route: what ended before it is there.
+	past, err := p.former(ctx, id)
+	return r, past, err
 }
 
 // LatestAttempt implements [proxy.Attempts].

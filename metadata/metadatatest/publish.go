@@ -42,6 +42,26 @@ var publishCases = map[string]func(*testing.T, *fleet){
 
 	"RefusedPublishChangesNothing": refusedPublishes,
 
+	"FormerRouteIsNamedUntilItIsOld": func(t *testing.T, f *fleet) {
+		before, err := f.Route(t.Context(), first)
+		require.NoError(t, err)
+		all, err := f.FormerRoutes(t.Context(), "", time.Hour)
+		require.NoError(t, err)
+		require.Empty(t, all, "a first route replaces none")
+		_, err = f.Publish(t.Context(), f.closing(t, f.switching(t)))
+		require.NoError(t, err)
+		all, err = f.FormerRoutes(t.Context(), first, time.Hour)
+		require.NoError(t, err)
+		require.Len(t, all, 1)
+		before.Placement.State = chunk.Mirror
+		require.Equal(t, before, all[0].Route)
+		require.Less(t, all[0].Ago, time.Hour)
+		require.NoError(t, f.exec(t, `update route_history set at = at - interval '1 hour' where chunk = $1`, string(first)))
+		all, err = f.FormerRoutes(t.Context(), "", time.Hour)
+		require.NoError(t, err)
+		require.Empty(t, all)
+	},
+
 	"PastTheDeadlineNothingIsPublished": func(t *testing.T, f *fleet) {
 		m := f.switching(t)
 		a, err := f.BeginAttempt(t.Context(), m.ID, "k", time.Minute)
