@@ -25,7 +25,7 @@ func newRecordKeepers(t *testing.T) *recordKeepers {
 	k := &recordKeepers{records: map[chunk.PlacementID]int64{}, lookups: map[chunk.PlacementID]int{}}
 	k.f = newFleet(t, 0, 0)
 	for _, name := range []string{"shard-a", "shard-b"} {
-		k.f.fake(name, k.answer)
+		k.f.scripted(name, k.answer)
 		k.f.keeps(name)
 	}
 	return k
