@@ -75,13 +75,13 @@ func (f *fleet) Snapshot(context.Context) (proxy.Snapshot, error) {
 }
 
 // Route implements [proxy.Routes].
-func (f *fleet) Route(_ context.Context, id chunk.ID) (chunk.Route, error) {
+func (f *fleet) Route(_ context.Context, id chunk.ID) (chunk.Route, []proxy.Former, error) {
 	for _, r := range f.routes {
 		if r.Chunk.ID == id {
-			return r, nil
+			return r, nil, nil
 		}
 	}
-	return chunk.Route{}, fmt.Errorf("no chunk %s", id)
+	return chunk.Route{}, nil, fmt.Errorf("no chunk %s", id)
 }
 
 // LatestAttempt implements [proxy.Attempts].
@@ -127,7 +127,7 @@ func (f *fleet) lift(id string) { f.announce(chunk.ID(id), chunk.AttemptAborted)
 
 // announce tells the proxy an attempt's state.
 func (f *fleet) announce(id chunk.ID, state chunk.AttemptState) {
-	r, err := f.Route(context.Background(), id)
+	r, _, err := f.Route(context.Background(), id)
 	if err != nil {
 		panic(err)
 	}
