@@ -340,6 +340,7 @@ func commandTable(m *metrics) map[string]*command {
 		{name: "refreshSessions", run: ping},
 		{name: "startSession", run: startSession},
 		{name: "logout", run: ping},
+		{name: "explain", run: explainCommand},
 		{name: unknownCommand, run: refuseUnknown},
 	} {
 		c.metrics = m.command(c.name)

@@ -167,17 +167,47 @@ func getMore(ctx context.Context, p *Proxy, q *request) error {
 	}
 	defer c.mu.Unlock()
 	c.lastUsed = time.Now()
-	var err error
-	if len(c.streams) == 1 && c.order == nil && c.left < 0 && c.skip == 0 {
-		err = p.getMoreSingle(ctx, q, c)
-	} else {
-		err = p.getMoreMerged(ctx, q, c)
+	if c.passed() {
+		err := p.getMoreSingle(ctx, q, c)
+		if errors.Is(err, errMoved) {
+			p.closeStreams(ctx, c)
+			err = errCursorMoved(id)
+		}
+		return err
+	}
+	err := p.getMoreMerged(ctx, q, c)
+	if err != nil {
+		// Documents that were taken for this batch are lost: going on would skip them.
+		p.closeStreams(ctx, c)
 	}
 	if errors.Is(err, errMoved) {
-		p.closeStreams(ctx, c)
-		return refuse(codeCursorNotFound, "cursor id %d not found: its chunk has moved", id)
+		return errCursorMoved(id)
 	}
 	return err
+}
+
+// passed reports whether the cursor's batches are those of one shard.
+func (c *cursor) passed() bool {
+	return len(c.streams) == 1 && c.streams[0].route != nil && c.order == nil && c.left < 0 && c.skip == 0
+}
+
+// begin gives the first batch of a merged cursor, or closes it.
+func (p *Proxy) begin(ctx context.Context, q *request, c *cursor, batch int64) error {
+	p.cursors.add(c)
+	err := p.deliver(ctx, q, c, batch, "firstBatch")
+	if err == nil {
+		return nil
+	}
+	p.closeStreams(ctx, c)
+	if errors.Is(err, errMoved) {
+		return refuse(codeExceededTimeLimit, "a chunk moved while the first batch was read")
+	}
+	return err
+}
+
+// errCursorMoved ends a cursor one of whose chunks has moved.
+func errCursorMoved(id int64) error {
+	return refuse(codeCursorNotFound, "cursor id %d not found: its chunk has moved", id)
 }
 
 // more asks one stream for its next batch.

@@ -48,6 +48,7 @@ const (
 	codeShutdown            code = 91
 	codePrimarySteppedDown  code = 189
 	codeUnknownStage        code = 40324
+	codeMemoryLimit         code = 292
 )
 
 // codeNames holds MongoDB's names of the codes that the proxy itself gives.
@@ -75,6 +76,7 @@ var codeNames = map[code]string{
 	codeNotInTransaction:   "OperationNotSupportedInTransaction",
 	codeOpQueryUnsupported: "UnsupportedOpQueryCommand",
 	codeUnknownStage:       "Location40324",
+	codeMemoryLimit:        "QueryExceededMemoryLimitNoDiskUseAllowed",
 }
 
 // Labels that drivers act on.

@@ -96,12 +96,7 @@ func (p *Proxy) findMerged(ctx context.Context, q *request, coll *collection, en
 		return err
 	}
 	c.single = plan.single
-	p.cursors.add(c)
-	if err := p.deliver(ctx, q, c, plan.firstBatch(), "firstBatch"); err != nil {
-		p.closeStreams(ctx, c)
-		return err
-	}
-	return nil
+	return p.begin(ctx, q, c, plan.firstBatch())
 }
 
 // findPlan is how a find is put to several chunks.
