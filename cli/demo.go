@@ -38,8 +38,8 @@ func newDemoCommand(a *app) *cobra.Command {
 	f.BoolVar(&o.Keep, "keep", false, "leave the stack up")
 	f.BoolVar(&o.DeafProxy, "deaf-proxy", false, "cut one proxy off from every notification")
 	f.StringVar(&o.Sabotage, "sabotage", "", "make a fault in the data path: lose-write, double-write or stale-read; the report must count it")
-	f.IntVar(&o.Rate, "rate", 1050, "operations per second")
-	f.IntVar(&o.Clients, "clients", 32, "clients of the application")
+	f.IntVar(&o.Rate, "rate", 1100, "operations per second")
+	f.IntVar(&o.Clients, "clients", 64, "clients of the application")
 	f.IntVar(&o.Rows, "rows", 0, "load only so many flights; 0 for all")
 	return c
 }

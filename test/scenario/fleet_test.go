@@ -168,14 +168,31 @@ func (f *fleet) start(name string, args ...string) *process {
 		close(p.done)
 	}()
 	f.t.Cleanup(func() {
+		if f.t.Failed() {
+			p.dump(f.t)
+		}
 		_ = cmd.Process.Kill()
 		<-p.done
 		_ = log.Close()
 		if b, err := os.ReadFile(path); err == nil && f.t.Failed() { //nolint:gosec // a test's own folder
-			f.t.Logf("--- %s ---\n%s", name, tail(b, 6000))
+			f.t.Logf("--- %s ---\n%s", name, tail(b, 100_000))
 		}
 	})
 	return p
+}
+
+// dump lets a process that still runs write the stacks of its goroutines into
+// its log, and end: a test that waited in vain must say where it waited.
+func (p *process) dump(t *testing.T) {
+	t.Helper()
+	if cmd := p.cmd.Process; cmd.Signal(syscall.SIGQUIT) != nil {
+		return // it has ended before
+	}
+	select {
+	case <-p.done:
+	case <-time.After(10 * time.Second):
+		t.Logf("process %d does not dump its stacks", p.cmd.Process.Pid)
+	}
 }
 
 func tail(b []byte, n int) []byte { return b[max(0, len(b)-n):] }

@@ -16,23 +16,36 @@ func killedAt(t *testing.T, point string) {
 	first := f.startWorker("dies", "--die-at", point)
 	f.startWork(false)
 	f.migrate(contract.Automatic)
-	require.True(t, eventually(t, func() bool {
-		select {
-		case <-first.done:
-			return true
-		default:
-			return false
-		}
-	}), "the worker never came to %s", point)
+	f.awaitDeath(first, point)
 	f.startWorker("lives")
 	f.await("burn-in", inBurnIn)
 	f.complete()
 	f.check(false)
 }
 
-func TestWorkerKilledInImport(t *testing.T)      { killedAt(t, "import.stored") }
-func TestWorkerKilledInReplication(t *testing.T) { killedAt(t, "lane.written") }
-func TestWorkerKilledBeforePublish(t *testing.T) { killedAt(t, "switch.ready") }
+// awaitDeath waits until a worker has died at its point.
+func (f *fleet) awaitDeath(p *process, point string) {
+	f.t.Helper()
+	dead := eventually(f.t, func() bool {
+		select {
+		case <-p.done:
+			return true
+		default:
+			return false
+		}
+	})
+	if !dead {
+		st, err := f.starter.Status(f.t.Context(), f.hot.Chunk.ID)
+		f.t.Fatalf("the worker never came to %s: the move is at %q, waiting for %q, attention %q (%v)", point, st.Step, st.WaitingFor, st.Attention, err)
+	}
+}
+
+func TestWorkerKilledInImport(t *testing.T)            { killedAt(t, "import.stored") }
+func TestWorkerKilledInReplication(t *testing.T)       { killedAt(t, "lane.written") }
+func TestWorkerKilledBehindFence(t *testing.T)         { killedAt(t, "switch.fenced") }
+func TestWorkerKilledBeforePublish(t *testing.T)       { killedAt(t, "switch.ready") }
+func TestWorkerKilledBehindPublish(t *testing.T)       { killedAt(t, "switch.published") }
+func TestWorkerKilledBetweenGrantAndOpen(t *testing.T) { killedAt(t, "switch.granted") }
 
 // TestFencedShardRestarts kills the source's server while it is fenced. The
 // fence is data on the shard: it holds over the restart, and the attempt goes
@@ -42,14 +55,7 @@ func TestFencedShardRestarts(t *testing.T) {
 	first := f.startWorker("dies", "--die-at", "switch.fenced")
 	f.startWork(true)
 	f.migrate(contract.Automatic)
-	require.True(t, eventually(t, func() bool {
-		select {
-		case <-first.done:
-			return true
-		default:
-			return false
-		}
-	}))
+	f.awaitDeath(first, "switch.fenced")
 	source := f.shards[f.hot.Placement.Shard]
 	source.Kill(t)
 	source.Restart(t)
