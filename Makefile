@@ -73,6 +73,10 @@ bench: ## Run the benchmarks for BENCH_TIME each
 bench-proxy: setup ## Measure the proxy against a forwarder that only copies bytes, into bench/out/proxy.json
 	go run ./bench/proxy $(BENCH_PROXY_FLAGS)
 
+.PHONY: histories
+histories: ## Record the histories that test/histories replays anew, on the stack that `make stack` started
+	DROVER_RECORD=$(CURDIR)/test/histories REQUIRE_STACK=1 go test ./test/scenario -count=1 -timeout 20m $(TEST_FLAGS)
+
 .PHONY: generate
 generate: ## Write the generated files anew
 	go generate ./...
