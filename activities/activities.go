@@ -10,6 +10,7 @@ import (
 
 	"drover/cdc"
 	"drover/contract"
+	"drover/gate"
 	"drover/internal/stoppoint"
 	"drover/metadata"
 	"drover/replication"
@@ -19,7 +20,7 @@ import (
 
 // Settings are the limits that an operator may set.
 type Settings struct {
-	GateLag    time.Duration // gate (1)
+	Gate       gate.Limits
 	SyncLag    time.Duration // in sync below this
 	Partitions int32         // of a captured log
 }
@@ -47,6 +48,7 @@ type Metrics struct {
 	Capture *cdc.CaptureMetrics
 	Archive *cdc.ArchiveMetrics
 	Lanes   *replication.Metrics
+	Gate    *gate.Metrics
 }
 
 // Register serves every activity that the queues name.
@@ -56,6 +58,7 @@ func (a *Activities) Register(r contract.Registry, queue string) {
 		contract.RegisterMigration.Register(r, a.RegisterMigration)
 		contract.RecordPhase.Register(r, a.RecordPhase)
 		contract.CheckGate.Register(r, a.CheckGate)
+		contract.PlanSwitch.Register(r, a.PlanSwitch)
 		contract.PrepareSwitch.Register(r, a.PrepareSwitch)
 		contract.SettleAttempt.Register(r, a.SettleAttempt)
 		contract.ConcludeSwitch.Register(r, a.ConcludeSwitch)

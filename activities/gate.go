@@ -2,165 +2,283 @@ package activities
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"drover/chunk"
 	"drover/contract"
+	"drover/gate"
 	"drover/metadata"
+	"drover/shard"
 )
 
-// CheckGate measures whether a switch may begin. It changes nothing but a marker.
-func (a *Activities) CheckGate(ctx context.Context, in contract.DirectionInput) (contract.GateReport, error) {
+// measureWithin bounds one look at the gate; a shard that hangs refuses, it does
+// not hold the move.
+const measureWithin = 8 * time.Second
+
+// measureEvery is how often a patient gate measures again.
+const measureEvery = time.Second
+
+// CheckGate measures whether a switch may begin, again and again for as long as
+// its caller is patient. It changes nothing but a marker, and not even that where
+// it is asked to only read.
+func (a *Activities) CheckGate(ctx context.Context, in contract.GateInput) (contract.GateReport, error) {
 	var r contract.GateReport
-	for _, check := range []func(context.Context, contract.DirectionInput) (contract.Check, error){
-		a.gateLag, a.gateValidation, a.gateShards, a.gateMetadata,
-	} {
-		c, err := check(ctx, in)
-		if err != nil { // a check that could not finish does not pass
-			c.OK, c.Value = false, err.Error()
+	until := time.Now().Add(time.Duration(in.Patience))
+	err := beating(ctx, func() any { return nil }, func(ctx context.Context) error {
+		tick := time.NewTicker(measureEvery)
+		defer tick.Stop()
+		for {
+			if r = a.measure(ctx, in); r.Go || time.Now().After(until) {
+				return ctx.Err()
+			}
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-tick.C:
+			}
 		}
-		r.Checks = append(r.Checks, c)
+	})
+	return r, err
+}
+
+// measure looks at everything once.
+func (a *Activities) measure(ctx context.Context, in contract.GateInput) contract.GateReport {
+	ctx, cancel := context.WithTimeout(ctx, measureWithin)
+	defer cancel()
+	l := a.Settings.Gate
+	var open contract.OpenWork
+	measures := []func() []contract.Check{
+		func() []contract.Check { return []contract.Check{a.gateLag(ctx, in)} },
+		func() []contract.Check { return []contract.Check{a.gateLatency(ctx, in.DirectionInput)} },
+		func() []contract.Check { return []contract.Check{a.gateValidation(ctx, in.DirectionInput)} },
+		func() []contract.Check {
+			set, err := a.targetSet(ctx, in.To.Shard)
+			return []contract.Check{gate.Election(l.ElectionQuiet, set, err), gate.Secondaries(l.SecondaryLag, set, err)}
+		},
+		func() []contract.Check {
+			return []contract.Check{a.gateLeases(ctx, in.DirectionInput), a.gateMembers(ctx, in.DirectionInput), a.gateBuilds(ctx, in.DirectionInput)}
+		},
+		func() []contract.Check { return []contract.Check{a.gateMetadata(ctx)} },
+		func() []contract.Check { return []contract.Check{a.gateWayBack(ctx, in.DirectionInput)} },
+		func() []contract.Check {
+			var err error
+			open, err = a.openWork(ctx, in.From)
+			return []contract.Check{gate.Open(open, time.Duration(in.WaitForOpen), err)}
+		},
 	}
-	r.Go = true
-	for _, c := range r.Checks {
-		r.Go = r.Go && c.OK
+	results := make([][]contract.Check, len(measures))
+	var wg sync.WaitGroup
+	for i, m := range measures {
+		wg.Go(func() { results[i] = m() })
 	}
-	return r, nil
+	wg.Wait()
+	r := gate.Report(time.Now().UTC(), l, &open, slices.Concat(results...)...)
+	a.Metrics.Gate.Note(in.Chunk, r)
+	return r
 }
 
 // gateLag sends a marker through the lanes and takes the time.
-func (a *Activities) gateLag(ctx context.Context, in contract.DirectionInput) (contract.Check, error) {
-	c := contract.Check{
-		Number: 1, Name: "lag", Limit: a.Settings.GateLag.String(),
-		Source: "a marker from " + in.From.Shard + " through every lane to " + in.To.Shard,
-		Hint:   "replication goes on; a target that cannot keep up needs fewer moves at once or less load",
+func (a *Activities) gateLag(ctx context.Context, in contract.GateInput) contract.Check {
+	source := "a marker from " + in.From.Shard + " through every lane to " + in.To.Shard
+	if in.ReadOnly {
+		word, _, ok, err := a.lanesWord(ctx, in.DirectionInput)
+		if err == nil && !ok {
+			err = errors.New("the lanes have said nothing")
+		}
+		return gate.Lag(a.Settings.Gate.Lag, time.Duration(word.LagMS*float64(time.Millisecond)), "the lanes' word", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	lag, err := a.probe(ctx, in)
-	c.Value, c.OK = lag.Round(time.Millisecond/10).String(), err == nil && lag <= a.Settings.GateLag
-	return c, err
+	lag, err := a.probe(ctx, in.DirectionInput)
+	return gate.Lag(a.Settings.Gate.Lag, lag, source, err)
 }
 
-func (a *Activities) gateValidation(ctx context.Context, in contract.DirectionInput) (contract.Check, error) {
-	c := contract.Check{
-		Number: 3, Name: "validation", Limit: "no mismatch, nothing quarantined", Source: "metadata",
-		Hint: "drover migrate status shows the mismatches; resume validates again",
+// lanesWord reads what the lanes of a direction said last; ok is false when they
+// have said nothing about this direction.
+func (a *Activities) lanesWord(ctx context.Context, in contract.DirectionInput) (w contract.LanesWord, age time.Duration, ok bool, err error) {
+	raw, age, ok, err := a.Store.Lanes(ctx, in.Migration)
+	if err != nil || !ok {
+		return w, age, false, err
 	}
+	if err := json.Unmarshal(raw, &w); err != nil {
+		return w, age, false, fmt.Errorf("read the lanes' word: %w", err)
+	}
+	return w, age, w.Direction == in.Direction, nil
+}
+
+func (a *Activities) gateLatency(ctx context.Context, in contract.DirectionInput) contract.Check {
+	w, age, ok, err := a.lanesWord(ctx, in)
+	return gate.Pace(a.Settings.Gate.Latency, gate.Latency{
+		Found: ok, Age: age, Count: w.LatencyCount, P99: time.Duration(w.LatencyP99MS * float64(time.Millisecond)),
+	}, err)
+}
+
+func (a *Activities) gateValidation(ctx context.Context, in contract.DirectionInput) contract.Check {
+	var f gate.Findings
 	_, mismatches, err := a.Store.OpenMismatches(ctx, in.Migration, 1)
-	if err != nil {
-		return c, err
+	if err == nil {
+		var quarantined []metadata.Quarantined
+		quarantined, err = a.Store.Quarantines(ctx, in.Migration)
+		f.Quarantined = len(quarantined)
 	}
-	quarantined, err := a.Store.Quarantines(ctx, in.Migration)
-	if err != nil {
-		return c, err
+	if err == nil {
+		var stragglers []metadata.Straggler
+		stragglers, err = a.Store.Stragglers(ctx, in.From.ID, in.To.ID)
+		f.Stragglers = len(stragglers)
 	}
-	stragglers, err := a.Store.Stragglers(ctx, in.From.ID, in.To.ID)
-	if err != nil {
-		return c, err
-	}
-	c.Value = fmt.Sprintf("%d mismatches, %d quarantined, %d stragglers", mismatches, len(quarantined), len(stragglers))
-	c.OK = mismatches == 0 && len(quarantined) == 0 && len(stragglers) == 0
-	return c, nil
+	f.Mismatches = mismatches
+	return gate.Validation(f, err)
 }
 
-func (a *Activities) gateShards(ctx context.Context, in contract.DirectionInput) (contract.Check, error) {
-	c := contract.Check{
-		Number: 5, Name: "shards", Limit: "no exclusive lease, every member answers, no index build", Source: "leases, both shards",
-		Hint: "drover shard check shows the shard; a repair that holds the lease ends by itself",
-	}
-	var wrong []string
-	leases, err := a.Store.Leases(ctx)
+// targetSet is the target's replica set as its primary sees it.
+func (a *Activities) targetSet(ctx context.Context, name string) (gate.Set, error) {
+	s := gate.Set{Shard: name}
+	set, err := a.Sides.Set(ctx, name)
 	if err != nil {
-		return c, err
+		return s, err
 	}
+	st, err := set.Status(ctx)
+	if err != nil {
+		return s, err
+	}
+	s.Primary, s.Term, s.Dated, s.Stable = st.Host, st.Term, !st.Elected.IsZero(), max(0, st.At.Sub(st.Elected))
+	for _, m := range st.Members {
+		s.Members = append(s.Members, gate.Member{Host: m.Host, Secondary: m.State == "SECONDARY", Delayed: m.Delayed, Lag: m.Lag})
+	}
+	return s, nil
+}
+
+func (a *Activities) gateLeases(ctx context.Context, in contract.DirectionInput) contract.Check {
+	leases, err := a.Store.Leases(ctx)
+	var exclusive []string
+	for _, l := range leases {
+		if (l.Shard == in.From.Shard || l.Shard == in.To.Shard) && l.Mode == metadata.ExclusiveLease {
+			exclusive = append(exclusive, fmt.Sprintf("%s is leased by %s", l.Shard, l.Holder))
+		}
+	}
+	return gate.Leases(exclusive, err)
+}
+
+// gateMembers calls every member of both sets, and warms the window's connections
+// on the way.
+func (a *Activities) gateMembers(ctx context.Context, in contract.DirectionInput) contract.Check {
+	var silent, owed []string
+	for _, name := range []string{in.From.Shard, in.To.Shard} {
+		side, err := a.Sides.side(ctx, name)
+		if err == nil {
+			err = side.Warm(ctx)
+		}
+		if err != nil {
+			return gate.Answers(nil, nil, err)
+		}
+		quiet, excused, err := side.fencer.RollCall(ctx)
+		if err != nil {
+			return gate.Answers(nil, nil, err)
+		}
+		for _, host := range quiet {
+			silent = append(silent, fmt.Sprintf("%s of %s does not answer", host, name))
+		}
+		for _, o := range excused {
+			owed = append(owed, fmt.Sprintf("%s of %s (%s)", o.Host, name, o.Reason))
+		}
+	}
+	return gate.Answers(silent, owed, nil)
+}
+
+func (a *Activities) gateBuilds(ctx context.Context, in contract.DirectionInput) contract.Check {
+	var building []string
 	for _, p := range []chunk.Placement{in.From, in.To} {
-		for _, l := range leases {
-			if l.Shard == p.Shard && l.Mode == metadata.ExclusiveLease {
-				wrong = append(wrong, fmt.Sprintf("%s is leased by %s", p.Shard, l.Holder))
-			}
-		}
-		side, err := a.Sides.side(ctx, p.Shard)
+		set, err := a.Sides.Set(ctx, p.Shard)
 		if err != nil {
-			return c, err
+			return gate.IndexBuilds(nil, err)
 		}
-		if err := side.Warm(ctx); err != nil {
-			return c, err
-		}
-		builds, err := side.IndexBuilds(ctx, p.Database)
+		builds, err := set.IndexBuilds(ctx, p.Database)
 		if err != nil {
-			return c, err
+			return gate.IndexBuilds(nil, err)
 		}
 		if len(builds) > 0 {
-			wrong = append(wrong, fmt.Sprintf("%s builds %s", p.Shard, strings.Join(builds, ", ")))
+			building = append(building, fmt.Sprintf("%s builds %s", p.Shard, strings.Join(builds, ", ")))
 		}
 	}
-	c.Value, c.OK = strings.Join(wrong, "; "), len(wrong) == 0
-	if c.OK {
-		c.Value = "clean"
-	}
-	return c, nil
+	return gate.IndexBuilds(building, nil)
 }
 
-func (a *Activities) gateMetadata(ctx context.Context, _ contract.DirectionInput) (contract.Check, error) {
-	c := contract.Check{
-		Number: 6, Name: "metadata", Limit: "a write works now", Source: "Postgres",
-		Hint: "nothing can be published while the metadata cannot be written",
-	}
+func (a *Activities) gateMetadata(ctx context.Context) contract.Check {
 	began := time.Now()
 	err := a.Store.CheckWritable(ctx)
-	c.Value, c.OK = "written in "+time.Since(began).Round(time.Millisecond/10).String(), err == nil
-	return c, err
+	return gate.Writable(time.Since(began), err)
 }
 
-// probe writes a marker and waits until every lane has passed it.
-func (a *Activities) probe(ctx context.Context, in contract.DirectionInput) (time.Duration, error) {
-	e, err := a.ends(ctx, in)
+// gateWayBack looks whether reverse lanes could keep the placement current that a
+// switch leaves.
+func (a *Activities) gateWayBack(ctx context.Context, in contract.DirectionInput) contract.Check {
+	w := gate.WayBack{Shard: in.To.Shard}
+	silence, captured, err := a.Store.CaptureSilence(ctx, in.To.Shard)
 	if err != nil {
-		return 0, err
+		return gate.Return(w, err)
 	}
-	began := time.Now()
-	m := chunk.Marker{Kind: chunk.ValidateMarker, Migration: in.Migration, Attempt: in.Direction, Placement: in.From.ID, Round: began.UnixNano(), At: began}
-	if _, err := e.from.WriteMarker(ctx, m); err != nil {
-		return 0, err
-	}
-	err = a.passed(ctx, e, in, m.Key())
-	return time.Since(began), err
-}
-
-// passed waits until every lane of a direction has passed a marker.
-func (a *Activities) passed(ctx context.Context, e ends, in contract.DirectionInput, key string) error {
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		ok, err := e.to.PassedMarker(ctx, in.Migration, in.Direction, int(a.Settings.Partitions), key)
+	w.Captured, w.Silence = captured, silence
+	if captured {
+		ends, err := a.Log.EndOffsets(ctx, in.To.Shard)
 		if err != nil {
-			return err
+			return gate.Return(w, err)
 		}
-		if ok {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("lanes did not pass %s: %w", key, context.Cause(ctx))
-		case <-tick.C:
-		}
+		w.Partitions = len(ends) == int(a.Settings.Partitions)
 	}
+	old, err := a.Store.Placement(ctx, in.From.ID)
+	if err != nil {
+		return gate.Return(w, err)
+	}
+	w.OldState = string(old.State)
+	set, err := a.Sides.Set(ctx, in.From.Shard)
+	if err != nil {
+		return gate.Return(w, err)
+	}
+	if _, err = set.Identity(ctx); err != nil {
+		return gate.Return(w, err)
+	}
+	w.OldHealthy = true
+	return gate.Return(w, nil)
 }
 
-// ends finds both shards of a direction.
-func (a *Activities) ends(ctx context.Context, in contract.DirectionInput) (e ends, err error) {
-	if e.from, err = a.Sides.Set(ctx, in.From.Shard); err != nil {
-		return e, err
+// shownOpen is how many of the oldest open transactions and cursors are named.
+const shownOpen = 10
+
+// openWork lists what applications have open on the placement that serves.
+func (a *Activities) openWork(ctx context.Context, p chunk.Placement) (w contract.OpenWork, err error) {
+	set, err := a.Sides.Set(ctx, p.Shard)
+	if err != nil {
+		return w, err
 	}
-	e.to, err = a.Sides.Set(ctx, in.To.Shard)
-	return e, err
+	open, listed, err := set.OpenWork(ctx, p)
+	if err != nil {
+		return w, err
+	}
+	if !listed {
+		return w, errors.New("the shard does not list other clients' transactions and cursors")
+	}
+	return summary(shard.DrainListed, open), nil
 }
 
-// databaseOf is the logical database in a chunk's id.
-func databaseOf(id chunk.ID) string {
-	name, _, _ := strings.Cut(string(id), "/")
-	return name
+// summary counts open work that comes with the oldest first.
+func summary(way string, open []shard.Open) contract.OpenWork {
+	w := contract.OpenWork{Way: way}
+	for _, o := range open {
+		if o.Kind == "transaction" {
+			w.Transactions++
+		} else {
+			w.Cursors++
+		}
+		w.Oldest = max(w.Oldest, contract.Duration(o.Since))
+		if len(w.Items) < shownOpen {
+			w.Items = append(w.Items, contract.OpenItem{Kind: o.Kind, Age: contract.Duration(o.Since), Where: o.Where})
+		}
+	}
+	return w
 }

@@ -2,7 +2,9 @@ package activities
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -28,14 +30,15 @@ func (a *Activities) ReplicateChanges(ctx context.Context, in contract.Direction
 		}
 		stop := make(chan struct{})
 		defer close(stop)
-		go a.watchLanes(ls, meter, stop)
+		go a.watchLanes(ctx, in, ls, meter, stop)
 		return ls.Run(ctx)
 	})
 	return contract.None{}, err
 }
 
-// watchLanes keeps the meter at what the lanes say, until stop.
-func (a *Activities) watchLanes(ls *replication.Lanes, meter *meter, stop <-chan struct{}) {
+// watchLanes keeps the meter, and the gate's source, at what the lanes say, until
+// stop.
+func (a *Activities) watchLanes(ctx context.Context, in contract.DirectionInput, ls *replication.Lanes, meter *meter, stop <-chan struct{}) {
 	tick := time.NewTicker(beatEvery / 2)
 	defer tick.Stop()
 	for {
@@ -44,8 +47,30 @@ func (a *Activities) watchLanes(ls *replication.Lanes, meter *meter, stop <-chan
 			return
 		case <-tick.C:
 			rates := ls.Rates()
-			meter.update(func(p *contract.Progress) { lanesProgress(p, ls.Status(), rates) })
+			status := ls.Status()
+			meter.update(func(p *contract.Progress) { lanesProgress(p, status, rates) })
+			a.keepWord(ctx, in, status, rates)
 		}
+	}
+}
+
+// keepWord writes down what the lanes say about themselves. A gate that does not
+// find it refuses, so a failure is only logged.
+func (a *Activities) keepWord(ctx context.Context, in contract.DirectionInput, lanes []replication.Status, rates replication.Rates) {
+	w := contract.LanesWord{
+		Direction: in.Direction, LatencyP99MS: float64(rates.Latency.P99.Microseconds()) / 1000, LatencyCount: rates.Latency.Count,
+	}
+	for _, l := range lanes {
+		w.LagMS = max(w.LagMS, float64(l.Lag.Microseconds())/1000)
+	}
+	ctx, cancel := context.WithTimeout(ctx, beatEvery/2)
+	defer cancel()
+	b, err := json.Marshal(w)
+	if err == nil {
+		err = a.Store.SetLanes(ctx, in.Migration, b)
+	}
+	if err != nil && ctx.Err() == nil {
+		a.Logger.WarnContext(ctx, "The lanes' word is not kept", slog.Int64("migration", int64(in.Migration)), slog.Any("error", err))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"drover/chunk"
 	"drover/contract"
+	"drover/gate"
 	"drover/internal/failure"
 	"drover/metadata"
 	"drover/shard"
@@ -24,6 +25,9 @@ const roomFactor = 1.5
 func (a *Activities) RegisterMigration(ctx context.Context, in contract.RegisterInput) (contract.Plan, error) {
 	route, err := a.Store.Route(ctx, in.Chunk)
 	if err != nil {
+		return contract.Plan{}, err
+	}
+	if err := a.checkHold(ctx); err != nil {
 		return contract.Plan{}, err
 	}
 	e, docs, bytes, err := a.precheck(ctx, in, route)
@@ -80,6 +84,28 @@ func (a *Activities) precheck(ctx context.Context, in contract.RegisterInput, ro
 			in.To, room.Free(), in.Chunk, need).WithHint("choose another target with --to, or free disk on %s", in.To)
 	}
 	return e, docs, bytes, nil
+}
+
+// checkHold refuses a fence that may last longer than a proxy holds requests: the
+// applications would see it as errors.
+func (a *Activities) checkHold(ctx context.Context) error {
+	proxies, err := a.Store.LiveProxies(ctx)
+	if err != nil {
+		return err
+	}
+	return holdable(a.Settings.Gate.FenceDeadline, proxies)
+}
+
+// holdable compares the fence's deadline with what the proxies say.
+func holdable(deadline gate.Bound, proxies []metadata.Proxy) error {
+	for _, p := range proxies {
+		if p.Hold > 0 && deadline.Value >= p.Hold {
+			return failure.New(failure.Invalid, "migration.fence_beyond_hold", "%s is %s (%s), but proxy %s holds requests for %s only",
+				deadline.Name, deadline.Value, deadline.Source, p.ID, p.Hold).
+				WithHint("start the workers with a --%s below %s", deadline.Name, p.Hold)
+		}
+	}
+	return nil
 }
 
 // reachable turns a shard that does not answer into a refusal: a move that

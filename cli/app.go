@@ -39,7 +39,8 @@ func (a *app) load(cmd *cobra.Command, r config.Role) error {
 	if s := a.runningStack(); s != nil {
 		src.DevStack = stackSettings(s)
 	}
-	if _, err := config.Load(cmd.Flags(), r, src); err != nil {
+	var err error
+	if a.cfg.Sources, err = config.Load(cmd.Flags(), r, src); err != nil {
 		return &usageError{err}
 	}
 	if err := a.cfg.Validate(r); err != nil {

@@ -17,6 +17,7 @@ import (
 func newMigrateCommand(a *app) *cobra.Command {
 	return group("migrate", "Move a chunk, and steer a move",
 		newMigrateStart(a), newMigrateStatus(a), newMigrateWatch(a), newMigrateList(a),
+		newMigrateGate(a), newMigrateSwitch(a),
 		a.verb(contract.ApproveUpdate, "Go on with the switch that waits for a person"),
 		a.verb(contract.PauseUpdate, "Stop the lanes and the step; the source serves on"),
 		a.verb(contract.ResumeUpdate, "End a pause, or try again what failed"),
@@ -28,13 +29,14 @@ func newMigrateCommand(a *app) *cobra.Command {
 
 func newMigrateStart(a *app) *cobra.Command {
 	in := contract.MigrateInput{}
-	var burnIn time.Duration
+	var burnIn, waitForOpen time.Duration
 	var watch bool
 	c := &cobra.Command{
 		Use: "start CHUNK --to SHARD", Short: "Start to move a chunk", Args: cobra.ExactArgs(1),
 		Example: "  drover migrate start flights/0003 --to shard-c --watch",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in.Chunk, in.BurnIn = chunk.ID(args[0]), contract.Duration(burnIn)
+			in.WaitForOpen = contract.Duration(waitForOpen)
 			if in.RequestedBy == "" {
 				in.RequestedBy = a.user()
 			}
@@ -55,6 +57,8 @@ func newMigrateStart(a *app) *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&in.To, "to", "", "target shard (needed)")
 	f.StringVar(&in.Approval, "approval", contract.Automatic, "automatic, or manual: wait for drover migrate approve before the switch")
+	f.StringVar(&in.Window, "window", "", "switch only within this part of the day, UTC, as 22:00-04:00; approve switches before")
+	f.DurationVar(&waitForOpen, "wait-for-open", 0, "the gate waits while a transaction or cursor on the source is older; 0 only shows them")
 	f.StringVar(&in.Complete, "complete", contract.Automatic, "automatic: drop the old placement after burn-in; manual: wait for drover migrate complete")
 	f.DurationVar(&burnIn, "burn-in", time.Hour, "how long the old placement is kept current for a rollback")
 	f.StringVar(&in.Reason, "reason", "", "shown to people")

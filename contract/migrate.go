@@ -12,6 +12,8 @@ type MigrateInput struct {
 	Chunk       chunk.ID `json:"chunk"`
 	To          string   `json:"to"`                    // name of the target shard
 	Approval    string   `json:"approval,omitempty"`    // "automatic" (default) or "manual": wait for the approve update before each switch
+	Window      string   `json:"window,omitempty"`      // as "22:00-04:00", UTC: switch forth only then, unless an operator approves
+	WaitForOpen Duration `json:"waitForOpen,omitempty"` // the gate refuses while a transaction or cursor on the source is older; 0 only shows them
 	BurnIn      Duration `json:"burnIn,omitempty"`      // how long the old placement stays current; default 1h
 	Complete    string   `json:"complete,omitempty"`    // "automatic" (default): drop the old placement after burn-in; "manual": wait for complete
 	RequestedBy string   `json:"requestedBy,omitempty"` // shown to people
@@ -75,23 +77,6 @@ type ValidateResult struct {
 	Rounds     int   `json:"rounds"`
 	Busy       int   `json:"busy"` // documents left for the comparison under the fence
 	Mismatches int64 `json:"mismatches"`
-}
-
-// Check is one condition of the gate.
-type Check struct {
-	Number int    `json:"number"` // as in the design
-	Name   string `json:"name"`
-	OK     bool   `json:"ok"`
-	Value  string `json:"value"`
-	Limit  string `json:"limit"`
-	Source string `json:"source"`         // where the value was read
-	Hint   string `json:"hint,omitempty"` // what would make it pass
-}
-
-// GateReport is the go or no-go before a fence.
-type GateReport struct {
-	Go     bool    `json:"go"`
-	Checks []Check `json:"checks"`
 }
 
 // AttemptRef is a prepared attempt with what its publish will check.
@@ -160,7 +145,6 @@ var (
 	ReplicateChanges     = Activity[DirectionInput, None]{"ReplicateChanges"}
 	ReplicateUntilInSync = Activity[DirectionInput, SyncResult]{"ReplicateUntilInSync"}
 	ValidateChunk        = Activity[DirectionInput, ValidateResult]{"ValidateChunk"}
-	CheckGate            = Activity[DirectionInput, GateReport]{"CheckGate"}
 	PrepareSwitch        = Activity[DirectionInput, AttemptRef]{"PrepareSwitch"}
 	FenceSource          = Activity[AttemptRef, SwitchResult]{"FenceSource"}
 	PublishRoute         = Activity[AttemptRef, SwitchResult]{"PublishRoute"}
@@ -199,6 +183,7 @@ type Status struct {
 	Source     chunk.Placement `json:"source"`
 	Target     chunk.Placement `json:"target"`
 	Serving    chunk.Placement `json:"serving"`
+	Direction  chunk.AttemptID `json:"direction"` // of the lanes
 	Documents  int64           `json:"documents"` // to copy
 	Bytes      int64           `json:"bytes"`
 	Import     *ImportResult   `json:"import,omitempty"`

@@ -1,6 +1,10 @@
 package contract
 
-import "time"
+import (
+	"time"
+
+	"drover/chunk"
+)
 
 // Progress is how far the running work of a move has come. It is what activities
 // heartbeat, and what the metadata keeps for drover migrate watch.
@@ -17,6 +21,15 @@ type Progress struct {
 	LatencyP99MS   float64   `json:"latencyP99MS,omitempty"` // capture to apply, over the last minute
 	Since          time.Time `json:"since"`
 	At             time.Time `json:"at"`
+}
+
+// LanesWord is what the lanes of a direction say about themselves each second,
+// for the gate.
+type LanesWord struct {
+	Direction    chunk.AttemptID `json:"direction"`
+	LagMS        float64         `json:"lagMS"`
+	LatencyP99MS float64         `json:"latencyP99MS"` // over the last minute, since they first caught up
+	LatencyCount int64           `json:"latencyCount"`
 }
 
 // Fraction is how much is done, 0 to 1; negative when it cannot be said.

@@ -16,16 +16,17 @@ const ProxyLife = 6 * time.Second
 type Proxy struct {
 	ID      string
 	Address string
+	Hold    time.Duration // for how long it holds a request while a switch is under way; 0: it does not say
 	SeenAt  time.Time
 }
 
 // SeeProxy records that a proxy lives, and forgets those that have been silent for
 // a day.
-func (s *Store) SeeProxy(ctx context.Context, id, address string) error {
+func (s *Store) SeeProxy(ctx context.Context, id, address string, hold time.Duration) error {
 	const q = `with old as (delete from proxies where seen_at < clock_timestamp() - interval '1 day' and id <> $1)
-		insert into proxies (id, address) values ($1, $2)
-		on conflict (id) do update set address = excluded.address, seen_at = clock_timestamp()`
-	_, err := s.pool.Exec(ctx, q, id, address)
+		insert into proxies (id, address, hold) values ($1, $2, $3)
+		on conflict (id) do update set address = excluded.address, hold = excluded.hold, seen_at = clock_timestamp()`
+	_, err := s.pool.Exec(ctx, q, id, address, hold)
 	return decode(err, "register proxy %s", id)
 }
 
@@ -37,13 +38,13 @@ func (s *Store) RemoveProxy(ctx context.Context, id string) error {
 
 // LiveProxies gives the proxies seen within [ProxyLife], by id.
 func (s *Store) LiveProxies(ctx context.Context) ([]Proxy, error) {
-	const q = `select id, address, seen_at from proxies where seen_at > clock_timestamp() - $1::interval order by id`
+	const q = `select id, address, hold, seen_at from proxies where seen_at > clock_timestamp() - $1::interval order by id`
 	rows, err := s.pool.Query(ctx, q, ProxyLife)
 	if err != nil {
 		return nil, decode(err, "list proxies")
 	}
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p Proxy, err error) {
-		return p, row.Scan(&p.ID, &p.Address, &p.SeenAt)
+		return p, row.Scan(&p.ID, &p.Address, &p.Hold, &p.SeenAt)
 	})
 	return all, decode(err, "list proxies")
 }

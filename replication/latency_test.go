@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"drover/event"
 )
 
 func TestRatesLookBackAMinute(t *testing.T) {
@@ -32,6 +34,31 @@ func TestRatesLookBackAMinute(t *testing.T) {
 	a.add(start.Add(10*time.Minute), 6, 6)
 	require.Zero(t, rates(start.Add(10*time.Minute), &a).Latency.Count)
 	require.InDelta(t, 0.1, rates(start.Add(10*time.Minute), &a).Events, 0.001)
+}
+
+// TestBacklogIsNoLatency: a lane that starts late reads old changes; how old they
+// are says nothing about how fast changes go through.
+func TestBacklogIsNoLatency(t *testing.T) {
+	t.Parallel()
+	g := newGauge()
+	g.started(&Checkpoint{})
+	pass := func(age time.Duration) {
+		wall := time.Now().Add(-age)
+		g.passed(&batch{items: []item{{event: &event.Event{Wall: wall}}}, wall: wall}, 1)
+	}
+	count := func() int64 { return rates(time.Now(), &g.window).Latency.Count }
+	pass(time.Hour)
+	pass(time.Minute)
+	require.Zero(t, count(), "a backlog")
+	pass(10 * time.Millisecond)
+	require.Zero(t, count(), "the batch that catches up is still backlog")
+	pass(10 * time.Millisecond)
+	pass(time.Minute)
+	require.EqualValues(t, 2, count(), "a delay behind that is one")
+
+	g.started(&Checkpoint{})
+	pass(time.Minute)
+	require.EqualValues(t, 2, count(), "it starts anew")
 }
 
 func TestBucketsHoldTheirLatencies(t *testing.T) {

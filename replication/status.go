@@ -25,11 +25,17 @@ type Status struct {
 type gauge struct {
 	window window
 
-	mu      sync.Mutex
-	status  Status
-	lag     time.Duration // of the newest batch
-	heardAt time.Time
+	mu       sync.Mutex
+	status   Status
+	lag      time.Duration // of the newest batch
+	heardAt  time.Time
+	caughtUp bool // since it started: what is applied counts as latency from here on
 }
+
+// caughtUpWithin is how old the newest change of a batch may be for a lane to
+// count as caught up. What a lane reads late because it started late is a backlog,
+// and says nothing about how fast changes go through.
+const caughtUpWithin = time.Second
 
 func newGauge() *gauge { return &gauge{} }
 
@@ -38,7 +44,7 @@ func (g *gauge) started(c *Checkpoint) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.status = Status{Partition: c.Partition, Seq: c.Seq, Offset: c.Offset, Marker: c.Marker, Applied: c.Applied, Running: true}
-	g.heardAt = time.Now()
+	g.heardAt, g.caughtUp = time.Now(), false
 }
 
 // stopped notes why a lane ended.
@@ -68,11 +74,17 @@ func (g *gauge) troubled(err error) {
 // passed notes a batch that took effect.
 func (g *gauge) passed(b *batch, docs int) {
 	now := time.Now()
-	for _, it := range b.items {
-		g.window.observe(now, now.Sub(it.event.Wall))
-	}
-	if b.beats {
-		g.window.observe(now, now.Sub(b.wall))
+	g.mu.Lock()
+	counts := g.caughtUp
+	g.caughtUp = counts || now.Sub(b.wall) < caughtUpWithin
+	g.mu.Unlock()
+	if counts {
+		for _, it := range b.items {
+			g.window.observe(now, now.Sub(it.event.Wall))
+		}
+		if b.beats {
+			g.window.observe(now, now.Sub(b.wall))
+		}
 	}
 	if len(b.items) > 0 {
 		g.window.add(now, len(b.items), docs)

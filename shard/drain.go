@@ -176,9 +176,10 @@ func (s *Set) operations(ctx context.Context) ([]operation, error) {
 }
 
 // key is the operation's identity while it runs.
-func (o operation) key() string {
-	return fmt.Sprintf("%s/%d/%s", o.Host, o.Connection, o.ID)
-}
+func (o operation) key() string { return o.connection() + "/" + o.ID.String() }
+
+// connection names where the operation came in.
+func (o operation) connection() string { return fmt.Sprintf("%s/%d", o.Host, o.Connection) }
 
 // pureReads are the commands that change nothing. Anything else is a write.
 var pureReads = []string{

@@ -35,7 +35,8 @@ type Identity struct {
 // Status is a set as its primary sees it.
 type Status struct {
 	Identity
-	Elected         time.Time // when the primary took over
+	At              time.Time // by the primary's clock
+	Elected         time.Time // when the primary took over, zero where the server does not say
 	ElectionTimeout time.Duration
 	Members         []Member // data-bearing ones
 }
@@ -104,6 +105,7 @@ type memberStatus struct {
 	Health            float64   `bson:"health"`
 	State             string    `bson:"stateStr"`
 	OptimeDate        time.Time `bson:"optimeDate"`
+	ElectionDate      time.Time `bson:"electionDate"` // of a primary
 	LastHeartbeatRecv time.Time `bson:"lastHeartbeatRecv"`
 	ConfigVersion     int64     `bson:"configVersion"`
 	Self              bool      `bson:"self"`
@@ -117,6 +119,15 @@ func (v setStatus) self() memberStatus {
 		}
 	}
 	return memberStatus{ID: -1}
+}
+
+// elected is when the node that answers became primary, by either of the two
+// places where servers say so.
+func (v setStatus) elected() time.Time {
+	if !v.Election.Date.IsZero() {
+		return v.Election.Date
+	}
+	return v.self().ElectionDate
 }
 
 // applied reports whether the node has applied what was done at a time.
@@ -184,7 +195,9 @@ func (s *Set) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return out, s.wrap(err, "read configuration")
 	}
-	return Status{Identity: id, Elected: view.Election.Date, ElectionTimeout: cfg.electionTimeout(), Members: cfg.members(view)}, nil
+	return Status{
+		Identity: id, At: view.Date, Elected: view.elected(), ElectionTimeout: cfg.electionTimeout(), Members: cfg.members(view),
+	}, nil
 }
 
 // Identity asks who the primary is. Two equal answers mean that nobody else

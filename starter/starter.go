@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
@@ -97,6 +98,28 @@ func (s *Starter) Status(ctx context.Context, id chunk.ID) (contract.Status, err
 		return st, notFound(err, id)
 	}
 	return st, v.Get(&st)
+}
+
+// PlanSwitch asks the workers what a switch of a running move would meet and do
+// now. It only reads.
+func (s *Starter) PlanSwitch(ctx context.Context, st contract.Status, wait contract.Duration) (contract.SwitchPlan, error) {
+	var plan contract.SwitchPlan
+	spare := st.Target
+	if st.Serving.ID == st.Target.ID {
+		spare = st.Source
+	}
+	in := contract.GateInput{
+		DirectionInput: contract.DirectionInput{Ref: st.Ref, Direction: st.Direction, From: st.Serving, To: spare},
+		WaitForOpen:    wait, ReadOnly: true,
+	}
+	run, err := s.client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
+		ID: "plan-switch/" + string(st.Chunk), TaskQueue: contract.ControlQueue, WorkflowExecutionTimeout: time.Minute,
+		StaticSummary: "what a switch of " + string(st.Chunk) + " would meet and do; it changes nothing",
+	}, contract.PlanSwitchWorkflow, in)
+	if err != nil {
+		return plan, fmt.Errorf("ask about the switch of %s: %w", st.Chunk, err)
+	}
+	return plan, run.Get(ctx, &plan)
 }
 
 // Ask sends one of the operator's updates and returns the state after it.

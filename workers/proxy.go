@@ -102,8 +102,8 @@ func (p proxyPorts) LatestAttempt(ctx context.Context, id chunk.ID) (chunk.Notic
 }
 
 // Beat implements [proxy.Presence].
-func (p proxyPorts) Beat(ctx context.Context, id, address string) error {
-	return p.store.SeeProxy(ctx, id, address)
+func (p proxyPorts) Beat(ctx context.Context, id, address string, hold time.Duration) error {
+	return p.store.SeeProxy(ctx, id, address, hold)
 }
 
 // Leave implements [proxy.Presence].

@@ -25,6 +25,7 @@ import (
 	"drover/activities"
 	"drover/cdc"
 	"drover/contract"
+	"drover/gate"
 	"drover/internal/config"
 	"drover/internal/stoppoint"
 	"drover/metadata"
@@ -80,11 +81,12 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Worker, error) {
 	a := &activities.Activities{
 		Store: store, Shards: clients, Secret: cfg.Secret, Log: log, Brokers: cfg.KafkaBrokers, S3: S3(cfg), Bucket: cfg.S3Bucket, Sides: sides,
 		Settings: activities.Settings{
-			GateLag: cfg.GateLag, SyncLag: cfg.SyncLag, Partitions: cfg.KafkaPartitions,
+			Gate: gateLimits(cfg), SyncLag: cfg.SyncLag, Partitions: cfg.KafkaPartitions,
 		},
 		Owner: owner,
 		Metrics: activities.Metrics{
 			Capture: cdc.NewCaptureMetrics(o.Registry), Archive: cdc.NewArchiveMetrics(o.Registry), Lanes: replication.NewMetrics(o.Registry),
+			Gate: gate.NewMetrics(o.Registry),
 		},
 		Stops: o.Stops, Logger: o.Logger,
 	}
@@ -98,6 +100,18 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Worker, error) {
 		cfg: cfg, store: store, shards: clients, log: log, activities: a, logger: o.Logger,
 		watchdog: &switchover.Watchdog{Switcher: a.Switcher, Every: watchdogEvery, Metrics: switchover.NewWatchdogMetrics(o.Registry)},
 	}, nil
+}
+
+// gateLimits are the gate's bounds with where they come from.
+func gateLimits(cfg *config.Config) gate.Limits {
+	bound := func(name string, v time.Duration) gate.Bound {
+		return gate.Bound{Name: name, Value: v, Source: cfg.SourceOf(name)}
+	}
+	return gate.Limits{
+		Lag: bound("gate-lag", cfg.GateLag), Latency: bound("gate-latency", cfg.GateLatency),
+		ElectionQuiet: bound("gate-election-quiet", cfg.GateElectionQuiet), SecondaryLag: bound("gate-secondary-lag", cfg.GateSecondaryLag),
+		FenceDeadline: bound("fence-deadline", cfg.FenceDeadline),
+	}
 }
 
 // S3 makes the client of the bucket.
@@ -181,5 +195,6 @@ func (r registry) RegisterActivityWithOptions(fn any, o activity.RegisterOptions
 // RegisterWorkflows registers every workflow under its wire name.
 func RegisterWorkflows(r worker.WorkflowRegistry) {
 	r.RegisterWorkflowWithOptions(workflows.MigrateChunk, workflow.RegisterOptions{Name: contract.MigrateChunkWorkflow})
+	r.RegisterWorkflowWithOptions(workflows.PlanSwitch, workflow.RegisterOptions{Name: contract.PlanSwitchWorkflow})
 	r.RegisterWorkflowWithOptions(workflows.CaptureShard, workflow.RegisterOptions{Name: contract.CaptureShardWorkflow})
 }

@@ -104,6 +104,14 @@ func checkInput(in *contract.MigrateInput) error {
 			return invalid("%s is %q; want %q or %q", f.name, *f.value, contract.Automatic, contract.Manual)
 		}
 	}
+	if in.Window != "" {
+		if _, err := contract.ParseWindow(in.Window); err != nil {
+			return invalid("window %s", err)
+		}
+	}
+	if in.WaitForOpen < 0 {
+		return invalid("waitForOpen is %s; want a positive duration, or none", time.Duration(in.WaitForOpen))
+	}
 	if in.BurnIn < 0 {
 		return invalid("burnIn is %s; want a positive duration", time.Duration(in.BurnIn))
 	}

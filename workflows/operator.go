@@ -38,7 +38,7 @@ func (m *migration) verbs() []verb {
 // line does the work.
 func (m *migration) handlers(ctx workflow.Context) error {
 	err := workflow.SetQueryHandlerWithOptions(ctx, contract.StatusQuery, func() (contract.Status, error) {
-		m.status.Paused = m.paused
+		m.status.Paused, m.status.Direction = m.paused, m.direction
 		m.status.Updates = nil
 		for _, v := range m.verbs() {
 			if v.allowed() == nil {
@@ -87,7 +87,7 @@ func (m *migration) rolledBack() bool {
 }
 
 func (m *migration) mayApprove() error {
-	if m.rolledBack() || m.in.Approval == contract.Manual && m.status.Phase == chunk.Switching {
+	if m.rolledBack() || (m.in.Approval == contract.Manual || m.in.Window != "") && m.status.Phase == chunk.Switching && !m.inWindow {
 		return nil
 	}
 	return refuse("nothing waits for approval in %s", m.status.Phase)

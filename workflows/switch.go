@@ -3,7 +3,6 @@ package workflows
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -24,19 +23,14 @@ func (m *migration) switchOver(ctx workflow.Context) error {
 	if m.serving.ID == m.plan.Target.ID {
 		return nil // the step runs again after a pause or a failure behind the publish
 	}
-	return m.flip(ctx, m.in.Approval == contract.Manual)
+	return m.flip(ctx, m.in)
 }
 
 // flip tries until the spare placement serves: gate, fence, publish, open.
-func (m *migration) flip(ctx workflow.Context, manual bool) error {
+func (m *migration) flip(ctx workflow.Context, p contract.MigrateInput) error {
 	for n := 1; n <= maxAttempts; n++ {
 		m.startLanes(ctx)
-		if manual {
-			if err := m.waitForApproval(ctx); err != nil {
-				return err
-			}
-		}
-		if err := m.waitForGate(ctx); err != nil {
+		if err := m.waitForGate(ctx, p); err != nil {
 			return err
 		}
 		published, err := m.attempt(ctx)
@@ -52,48 +46,6 @@ func (m *migration) flip(ctx workflow.Context, manual bool) error {
 	last := m.status.Switches[len(m.status.Switches)-1]
 	return temporal.NewNonRetryableApplicationError(
 		fmt.Sprintf("%d attempts went back, the last because: %s", maxAttempts, last.Reason), "switch.attempts_exhausted", nil)
-}
-
-func (m *migration) waitForApproval(ctx workflow.Context) error {
-	m.status.WaitingFor = "an operator's approve"
-	m.show(ctx)
-	err := workflow.Await(ctx, func() bool { return m.approved })
-	m.status.WaitingFor = ""
-	return err
-}
-
-// waitForGate asks the gate until it says go. A refusal costs nothing.
-func (m *migration) waitForGate(ctx workflow.Context) error {
-	for {
-		m.startLanes(ctx)
-		o := flow.Quick()
-		o.Summary = "gate"
-		report, err := flow.Call(ctx, o, contract.CheckGate, m.lanesInput())
-		if err != nil {
-			return err
-		}
-		m.status.Gate = &report
-		if report.Go {
-			m.status.WaitingFor = ""
-			return nil
-		}
-		m.status.WaitingFor = "the gate: " + refusals(report)
-		m.show(ctx)
-		if err := workflow.Sleep(ctx, time.Second); err != nil {
-			return err
-		}
-	}
-}
-
-// refusals says which checks do not pass and what would make them.
-func refusals(r contract.GateReport) string {
-	var parts []string
-	for _, c := range r.Checks {
-		if !c.OK {
-			parts = append(parts, fmt.Sprintf("(%d) %s is %s, limit %s: %s", c.Number, c.Name, c.Value, c.Limit, c.Hint))
-		}
-	}
-	return strings.Join(parts, "; ")
 }
 
 // attempt is one try. Once prepared it cannot be interrupted, and it does not
@@ -162,7 +114,9 @@ func (m *migration) burnIn(ctx workflow.Context) error {
 		if done {
 			return nil
 		}
-		if err := m.flip(ctx, false); err != nil {
+		asked := m.in // an operator asked for it now: neither approval nor window
+		asked.Approval, asked.Window = contract.Automatic, ""
+		if err := m.flip(ctx, asked); err != nil {
 			return err
 		}
 	}

@@ -27,6 +27,7 @@ type world struct {
 	answerLost bool   // the effect happens, the caller sees an error
 	kind       failure.Kind
 	gateNo     int // how often the gate refuses first
+	gateAsked  []contract.GateInput
 
 	calls      map[string]int
 	phases     []chunk.Phase
@@ -91,7 +92,8 @@ func newEnv(t *testing.T, w *world) *testsuite.TestWorkflowEnvironment {
 	serve(env, w, contract.ValidateChunk, func(contract.DirectionInput) (contract.ValidateResult, error) {
 		return contract.ValidateResult{Documents: 10, Rounds: 1}, nil
 	})
-	serve(env, w, contract.CheckGate, func(contract.DirectionInput) (contract.GateReport, error) {
+	serve(env, w, contract.CheckGate, func(in contract.GateInput) (contract.GateReport, error) {
+		w.gateAsked = append(w.gateAsked, in)
 		if w.calls[contract.CheckGate.Name] <= w.gateNo {
 			return contract.GateReport{Checks: []contract.Check{{Number: 1, Name: "lag", Value: "1s", Limit: "200ms", Hint: "wait"}}}, nil
 		}

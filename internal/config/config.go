@@ -37,10 +37,24 @@ type Config struct {
 	SwitchWait    time.Duration
 	Queues        []string
 
-	FenceDeadline time.Duration
-	ProxyGrace    time.Duration
-	GateLag       time.Duration
-	SyncLag       time.Duration
+	FenceDeadline     time.Duration
+	ProxyGrace        time.Duration
+	GateLag           time.Duration
+	GateLatency       time.Duration
+	GateElectionQuiet time.Duration
+	GateSecondaryLag  time.Duration
+	SyncLag           time.Duration
+
+	// Sources tells where each value came from, by flag name; see [Load].
+	Sources map[string]string
+}
+
+// SourceOf tells where a value came from.
+func (c *Config) SourceOf(name string) string {
+	if s, ok := c.Sources[name]; ok {
+		return s
+	}
+	return "default"
 }
 
 // Role selects the settings that a command uses.
@@ -111,6 +125,15 @@ var settings = []setting{
 	}},
 	{Worker, "gate-lag", false, func(c *Config, fs *pflag.FlagSet, n string) {
 		fs.DurationVar(&c.GateLag, n, 200*time.Millisecond, "gate (1): most that the lanes may be behind")
+	}},
+	{Worker, "gate-latency", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.DurationVar(&c.GateLatency, n, 300*time.Millisecond, "gate (2): most that p99 from capture to apply may be, over the last minute")
+	}},
+	{Worker, "gate-election-quiet", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.DurationVar(&c.GateElectionQuiet, n, 5*time.Minute, "gate (4): how long the target's primary must have been primary")
+	}},
+	{Worker, "gate-secondary-lag", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.DurationVar(&c.GateSecondaryLag, n, 2*time.Second, "gate (4): most that a secondary of the target may be behind")
 	}},
 	{Worker, "sync-lag", false, func(c *Config, fs *pflag.FlagSet, n string) {
 		fs.DurationVar(&c.SyncLag, n, 2*time.Second, "lag below which a target counts as in sync and is validated")
@@ -254,10 +277,35 @@ func (c *Config) Validate(r Role) error {
 	if c.KafkaPartitions < 1 {
 		problems = append(problems, fmt.Errorf("kafka-partitions is %d; want 1 or more", c.KafkaPartitions))
 	}
-	if (r == Worker) && c.FenceDeadline <= 0 {
-		problems = append(problems, fmt.Errorf("fence-deadline is %s; want a positive duration", c.FenceDeadline))
+	if r == Worker {
+		problems = append(problems, c.limits()...)
 	}
 	return errors.Join(problems...)
+}
+
+// mostHold is how long a proxy holds a request while a switch is under way: a
+// fence that may last longer sends errors to clients.
+const mostHold = 10 * time.Second
+
+// limits checks the bounds of the gate and of the fence.
+func (c *Config) limits() (problems []error) {
+	for _, x := range []struct {
+		name  string
+		value time.Duration
+		least time.Duration
+	}{
+		{"fence-deadline", c.FenceDeadline, 1}, {"gate-lag", c.GateLag, 1}, {"gate-latency", c.GateLatency, 1},
+		{"gate-election-quiet", c.GateElectionQuiet, 0}, {"gate-secondary-lag", c.GateSecondaryLag, 1}, {"sync-lag", c.SyncLag, 1},
+	} {
+		if x.value < x.least {
+			problems = append(problems, fmt.Errorf("%s is %s; want a positive duration", x.name, x.value))
+		}
+	}
+	if c.FenceDeadline >= mostHold {
+		problems = append(problems, fmt.Errorf("fence-deadline is %s; want less than %s, for which proxies hold requests: longer fences would reach the applications as errors",
+			c.FenceDeadline, mostHold))
+	}
+	return problems
 }
 
 // Doc is one line of the table in docs/configuration.md.

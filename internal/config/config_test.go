@@ -57,6 +57,10 @@ func TestProblemsComeAtOnce(t *testing.T) {
 	c, _, err := load(t, []string{"--queues", "control,bilk"}, nil, nil, "")
 	require.NoError(t, err)
 	err = c.Validate(config.Worker)
+	c.FenceDeadline, c.GateLag, c.GateElectionQuiet = time.Minute, 0, 0
+	require.ErrorContains(t, c.Validate(config.Worker), "fence-deadline is 1m0s; want less than 10s")
+	require.ErrorContains(t, c.Validate(config.Worker), "gate-lag is 0s; want a positive duration")
+	require.NotContains(t, c.Validate(config.Worker).Error(), "gate-election-quiet")
 	for _, want := range []string{"postgres-dsn is not set", "secret is not set", "kafka-brokers is not set", `queues has "bilk"`} {
 		require.ErrorContains(t, err, want)
 	}

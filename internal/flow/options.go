@@ -36,6 +36,18 @@ func Bulk() workflow.ActivityOptions {
 	}
 }
 
+// Wait is for asking again and again until something is so, on the control queue.
+// It heartbeats, so that a pause or an abort ends it at once.
+func Wait() workflow.ActivityOptions {
+	return workflow.ActivityOptions{
+		TaskQueue:           contract.ControlQueue,
+		StartToCloseTimeout: 15 * time.Minute,
+		HeartbeatTimeout:    5 * time.Second,
+		WaitForCancellation: true,
+		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: 500 * time.Millisecond, MaximumInterval: 20 * time.Second},
+	}
+}
+
 // Fence is for the blackout window. Server timers are too coarse for it, so the
 // server makes one attempt and the activity itself does the short retries.
 func Fence() workflow.ActivityOptions {

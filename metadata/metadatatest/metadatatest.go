@@ -50,6 +50,7 @@ func Run(t *testing.T, open func(testing.TB) (*metadata.Store, string)) {
 		"Publish":   publishCases,
 		"Leases":    leaseCases,
 		"Work":      workCases,
+		"Gate":      gateCases,
 		"Listening": listenCases,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -119,20 +119,20 @@ var workCases = map[string]func(*testing.T, *fleet){
 	"MismatchesAgeAndResolve": mismatchesAge,
 
 	"ProxiesLiveWhileTheyAreSeen": func(t *testing.T, f *fleet) {
-		require.NoError(t, f.SeeProxy(t.Context(), "p1", "127.0.0.1:1"))
-		require.NoError(t, f.SeeProxy(t.Context(), "p2", "127.0.0.1:2"))
+		require.NoError(t, f.SeeProxy(t.Context(), "p1", "127.0.0.1:1", 10*time.Second))
+		require.NoError(t, f.SeeProxy(t.Context(), "p2", "127.0.0.1:2", 0))
 		require.NoError(t, f.exec(t, `update proxies set seen_at = seen_at - interval '7 seconds' where id = 'p1'`))
 		live, err := f.LiveProxies(t.Context())
 		require.NoError(t, err)
 		require.Len(t, live, 1)
 		require.Equal(t, "p2", live[0].ID)
-		require.NoError(t, f.SeeProxy(t.Context(), "p1", "127.0.0.1:3"))
+		require.NoError(t, f.SeeProxy(t.Context(), "p1", "127.0.0.1:3", 4*time.Second))
 		live, err = f.LiveProxies(t.Context())
 		require.NoError(t, err)
 		require.Len(t, live, 2)
 		require.Equal(t, "127.0.0.1:3", live[0].Address)
 		require.NoError(t, f.exec(t, `update proxies set seen_at = seen_at - interval '2 days' where id = 'p1'`))
-		require.NoError(t, f.SeeProxy(t.Context(), "p2", "127.0.0.1:2"))
+		require.NoError(t, f.SeeProxy(t.Context(), "p2", "127.0.0.1:2", 0))
 		require.NoError(t, f.RemoveProxy(t.Context(), "p2"))
 		var left int
 		require.NoError(t, f.raw.QueryRow(t.Context(), `select count(*) from proxies`).Scan(&left))

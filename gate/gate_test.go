@@ -1,0 +1,194 @@
+package gate_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"drover/chunk"
+	"drover/contract"
+	"drover/gate"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// bound makes a limit from a variable.
+func bound(name string, d time.Duration) gate.Bound {
+	return gate.Bound{Name: name, Value: d, Source: "DROVER_" + strings.ToUpper(name)}
+}
+
+var errDown = errors.New("it is down")
+
+// set is a replica set of three that has been calm for an hour.
+func set(change func(*gate.Set)) gate.Set {
+	s := gate.Set{Shard: "b", Primary: "b1", Term: 7, Stable: time.Hour, Dated: true, Members: []gate.Member{
+		{Host: "b1"}, {Host: "b2", Secondary: true, Lag: time.Second}, {Host: "b3", Secondary: true},
+	}}
+	change(&s)
+	return s
+}
+
+// TestEachCheckSaysValueLimitAndSource looks at every check on both sides of its
+// limit: what it says, as text and as a number, and whose limit it is.
+func TestEachCheckSaysValueLimitAndSource(t *testing.T) {
+	t.Parallel()
+	lag, pace := bound("gate-lag", 200*time.Millisecond), bound("gate-latency", 300*time.Millisecond)
+	quiet, behind := bound("gate-election-quiet", 5*time.Minute), bound("gate-secondary-lag", 2*time.Second)
+	same := func(*gate.Set) {}
+	for name, c := range map[string]struct {
+		check    contract.Check
+		ok       bool
+		value    string
+		measured float64
+		source   string
+	}{
+		"lag at the limit": {gate.Lag(lag, 200*time.Millisecond, "marker", nil), true, "200ms", 200, lag.Source},
+		"lag above":        {gate.Lag(lag, 201*time.Millisecond, "marker", nil), false, "201ms", 201, lag.Source},
+		"lag unknown":      {gate.Lag(lag, 0, "marker", errDown), false, "it is down", 0, lag.Source},
+
+		"latency at the limit":   {gate.Pace(pace, gate.Latency{Found: true, Count: 9, P99: 300 * time.Millisecond}, nil), true, "p99 300ms of 9 changes", 300, pace.Source},
+		"latency above":          {gate.Pace(pace, gate.Latency{Found: true, Count: 9, P99: 400 * time.Millisecond}, nil), false, "p99 400ms of 9 changes", 400, pace.Source},
+		"latency of nothing":     {gate.Pace(pace, gate.Latency{Found: true}, nil), false, "not caught up", 0, pace.Source},
+		"latency of others":      {gate.Pace(pace, gate.Latency{Count: 9}, nil), false, "said nothing", 0, pace.Source},
+		"latency of long ago":    {gate.Pace(pace, gate.Latency{Found: true, Count: 9, Age: 6 * time.Second}, nil), false, "said nothing for 6s", 0, pace.Source},
+		"latency cannot be read": {gate.Pace(pace, gate.Latency{Found: true, Count: 9}, errDown), false, "it is down", 0, pace.Source},
+
+		"validated":   {gate.Validation(gate.Findings{}, nil), true, "0 mismatches", 0, "protocol"},
+		"mismatch":    {gate.Validation(gate.Findings{Mismatches: 2}, nil), false, "2 mismatches", 2, "protocol"},
+		"quarantined": {gate.Validation(gate.Findings{Quarantined: 1}, nil), false, "1 quarantined", 1, "protocol"},
+		"straggler":   {gate.Validation(gate.Findings{Stragglers: 1}, nil), false, "1 stragglers", 1, "protocol"},
+		"unread":      {gate.Validation(gate.Findings{}, errDown), false, "it is down", 0, "protocol"},
+
+		"calm":           {gate.Election(quiet, set(same), nil), true, "b1 is primary for 1h0m0s, term 7", 3_600_000, quiet.Source},
+		"elected":        {gate.Election(quiet, set(func(s *gate.Set) { s.Stable = time.Minute }), nil), false, "b1 is primary for 1m0s", 60_000, quiet.Source},
+		"undated":        {gate.Election(quiet, set(func(s *gate.Set) { s.Dated = false }), nil), false, "does not say", 0, quiet.Source},
+		"alone":          {gate.Election(quiet, set(func(s *gate.Set) { s.Members, s.Dated = s.Members[:1], false }), nil), true, "not applicable: one member", 0, quiet.Source},
+		"no primary":     {gate.Election(quiet, gate.Set{}, errDown), false, "it is down", 0, quiet.Source},
+		"near":           {gate.Secondaries(behind, set(same), nil), true, "b2 is 1s behind", 1000, behind.Source},
+		"behind":         {gate.Secondaries(behind, set(func(s *gate.Set) { s.Members[2].Lag = 3 * time.Second }), nil), false, "b3 is 3s behind", 3000, behind.Source},
+		"delayed":        {gate.Secondaries(behind, set(func(s *gate.Set) { s.Members[2].Lag, s.Members[2].Delayed = time.Hour, true }), nil), true, "b2 is 1s", 1000, behind.Source},
+		"no secondary":   {gate.Secondaries(behind, set(func(s *gate.Set) { s.Members[1].Secondary, s.Members[2].Secondary = false, false }), nil), false, "no secondary", 0, behind.Source},
+		"only a primary": {gate.Secondaries(behind, set(func(s *gate.Set) { s.Members = s.Members[:1] }), nil), true, "not applicable: one member", 0, behind.Source},
+
+		"no lease": {gate.Leases(nil, nil), true, "clean", 0, "protocol"},
+		"leased":   {gate.Leases([]string{"b is leased by repair/3"}, nil), false, "b is leased by repair/3", 1, "protocol"},
+		"answers":  {gate.Answers(nil, nil, nil), true, "clean", 0, "protocol"},
+		"owed":     {gate.Answers(nil, []string{"b3 of b (down)"}, nil), true, "owed: b3 of b (down)", 0, "protocol"},
+		"silent":   {gate.Answers([]string{"b3 of b does not answer"}, nil, nil), false, "b3 of b does not answer", 1, "protocol"},
+		"builds":   {gate.IndexBuilds([]string{"b builds x.y"}, nil), false, "b builds x.y", 1, "protocol"},
+		"written":  {gate.Writable(3*time.Millisecond, nil), true, "written in 3ms", 3, "protocol"},
+		"readonly": {gate.Writable(0, errDown), false, "it is down", 0, "protocol"},
+
+		"way back":     {gate.Return(wayBack(func(*gate.WayBack) {}), nil), true, "capture of b saved 1s ago", 0, "protocol"},
+		"not captured": {gate.Return(wayBack(func(w *gate.WayBack) { w.Captured = false }), nil), false, "b was never captured", 1, "protocol"},
+		"capture died": {gate.Return(wayBack(func(w *gate.WayBack) { w.Silence = time.Minute }), nil), false, "has saved nothing for 1m0s", 1, "protocol"},
+		"partitions":   {gate.Return(wayBack(func(w *gate.WayBack) { w.Partitions = false }), nil), false, "partitions", 1, "protocol"},
+		"dropping":     {gate.Return(wayBack(func(w *gate.WayBack) { w.OldState = "dropping" }), nil), false, "the old placement is dropping", 1, "protocol"},
+		"old is sick":  {gate.Return(wayBack(func(w *gate.WayBack) { w.OldHealthy = false }), nil), false, "has no primary", 1, "protocol"},
+		"unknown back": {gate.Return(wayBack(func(*gate.WayBack) {}), errDown), false, "it is down", 0, "protocol"},
+
+		"open, shown":      {gate.Open(contract.OpenWork{Transactions: 1, Oldest: contract.Duration(time.Minute)}, 0, nil), true, "1 transactions, 0 cursors, the oldest 1m0s", 60_000, "policy"},
+		"open, waited for": {gate.Open(contract.OpenWork{Cursors: 1, Oldest: contract.Duration(time.Minute)}, time.Second, nil), false, "1 cursors", 60_000, "policy"},
+		"open but young":   {gate.Open(contract.OpenWork{Cursors: 1, Oldest: contract.Duration(time.Second)}, time.Second, nil), true, "1 cursors", 1000, "policy"},
+		"unlisted, shown":  {gate.Open(contract.OpenWork{}, 0, errDown), true, "it is down", 0, "policy"},
+		"unlisted, waited": {gate.Open(contract.OpenWork{}, time.Second, errDown), false, "it is down", 0, "policy"},
+	} {
+		require.Equal(t, c.ok, c.check.OK, name)
+		require.Contains(t, c.check.Value, c.value, name)
+		require.InDelta(t, c.measured, c.check.Measured, 0.001, name)
+		require.Equal(t, c.source, c.check.LimitSource, name)
+		require.NotEmpty(t, c.check.Limit, name)
+		require.NotEmpty(t, c.check.Source, name)
+		require.NotEmpty(t, c.check.Hint, name)
+	}
+}
+
+// wayBack is a way back that is possible.
+func wayBack(change func(*gate.WayBack)) gate.WayBack {
+	w := gate.WayBack{Shard: "b", Captured: true, Silence: time.Second, Partitions: true, OldState: "live", OldHealthy: true}
+	change(&w)
+	return w
+}
+
+var limits = gate.Limits{
+	Lag: bound("gate-lag", 200*time.Millisecond), Latency: bound("gate-latency", 300*time.Millisecond),
+	ElectionQuiet: bound("gate-election-quiet", 5*time.Minute), SecondaryLag: bound("gate-secondary-lag", 2*time.Second),
+	FenceDeadline: gate.Bound{Name: "fence-deadline", Value: time.Second, Source: "default"},
+}
+
+// TestRefusalSaysWhatWouldMakeItPass: one check refuses, and the report names it
+// with value, limit, whose limit it is and the way out.
+func TestRefusalSaysWhatWouldMakeItPass(t *testing.T) {
+	t.Parallel()
+	good := gate.Writable(time.Millisecond, nil)
+	r := gate.Report(time.Now(), limits, nil, good, gate.Lag(limits.Lag, time.Second, "marker", nil))
+	require.False(t, r.Go)
+	require.Equal(t, "(1) lag is 1s, limit at most 200ms (DROVER_GATE-LAG): replication goes on and catches up by itself; "+
+		"a target that cannot keep up needs fewer moves at once or less load, or a higher --gate-lag", r.Refusals())
+	require.Contains(t, r.Limits, contract.Limit{Name: "fence-deadline", Value: "1s", Source: "default"})
+
+	r = gate.Report(time.Now(), limits, nil, good)
+	require.True(t, r.Go)
+	require.Empty(t, r.Refusals())
+}
+
+// TestMetricsShowTheNewestReport and forget it: a chunk that has gone through is
+// not shown for ever.
+func TestMetricsShowTheNewestReport(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	m := gate.NewMetrics(registry)
+	m.Note("d/0001", gate.Report(time.Now(), limits, nil, gate.Lag(limits.Lag, time.Second, "marker", nil)))
+	want := `
+# HELP drover_gate_check_limit What the check allows, in the unit of its value.
+# TYPE drover_gate_check_limit gauge
+drover_gate_check_limit{check="lag",chunk_id="d/0001"} 200
+# HELP drover_gate_check_ok Whether a check of the gate passed when it was last looked at.
+# TYPE drover_gate_check_ok gauge
+drover_gate_check_ok{check="lag",chunk_id="d/0001"} 0
+# HELP drover_gate_check_value What the check measured, milliseconds or a number.
+# TYPE drover_gate_check_value gauge
+drover_gate_check_value{check="lag",chunk_id="d/0001"} 1000
+# HELP drover_gate_refusals_total Reports of the gate in which a check did not pass.
+# TYPE drover_gate_refusals_total counter
+drover_gate_refusals_total{check="lag"} 1
+`
+	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(want)))
+
+	m.Note("d/0002", gate.Report(time.Now().Add(-2*time.Minute), limits, nil, gate.Lag(limits.Lag, 0, "marker", nil)))
+	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(want)), "an old report is not shown")
+}
+
+// TestPlanNamesWhatASwitchWouldTouch: the words of a dry run are the names that
+// the protocol would use.
+func TestPlanNamesWhatASwitchWouldTouch(t *testing.T) {
+	t.Parallel()
+	f := gate.Facts{
+		Migration: 7, Direction: 3, Last: 5, Partitions: 4, Busy: 2, Catalog: 9, Token: 11, Grace: 150 * time.Millisecond,
+		From: chunk.Placement{ID: 1, Chunk: "d/0001", Shard: "a", Database: "d_0001_p1"}, To: chunk.Placement{ID: 2, Chunk: "d/0001", Shard: "b", Database: "d_0001_p2"},
+		FromMembers: []string{"a1", "a2"}, FromPrimary: "a1", FromTerm: 4, Proxies: []string{"p1"},
+	}
+	var text strings.Builder
+	steps := gate.Plan(f, limits)
+	for _, s := range steps {
+		text.WriteString(s.Step + ": " + strings.Join(s.Values, "; ") + "\n")
+	}
+	require.Len(t, steps, 8)
+	for _, want := range []string{
+		"roles w_p1_a6 and r_p1_a6 on a", "w_p2_a6", "deadline 1s after fencing (fence-deadline, default)", "members a1, a2", "term 4",
+		"1 live proxies: p1, waited for 150ms", "does not list", "drained/m7/a6/p1/r1", "4 lanes of direction 3", "final/m7/a6/p1/r1", "2 busy documents",
+		"token above 11", "catalog version 9", "open/m7/a6/p2/r1", "role a_p2_m7_d3 goes",
+	} {
+		require.Contains(t, text.String(), want)
+	}
+	f.FromCan = chunk.Capabilities{ListsOperations: true, InvalidatesUserCache: true}
+	steps = gate.Plan(f, limits)
+	require.Contains(t, steps[1].Values, "invalidateUserCache on each")
+	require.Contains(t, steps[2].Values, "by the server's own list of operations and transactions")
+}

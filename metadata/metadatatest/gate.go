@@ -1,0 +1,76 @@
+package metadatatest
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"drover/chunk"
+	"drover/internal/failure"
+)
+
+// gateCases are about what the gate asks for.
+var gateCases = map[string]func(*testing.T, *fleet){
+	"LanesWordHasAnAge": func(t *testing.T, f *fleet) {
+		m := f.register(t)
+		_, _, ok, err := f.Lanes(t.Context(), m.ID)
+		require.NoError(t, err)
+		require.False(t, ok, "nothing was said")
+		require.NoError(t, f.SetLanes(t.Context(), m.ID, json.RawMessage(`{"lagMS": 3}`)))
+		require.NoError(t, f.exec(t, `update migrations set lanes_at = lanes_at - interval '7 seconds'`))
+		word, age, ok, err := f.Lanes(t.Context(), m.ID)
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.JSONEq(t, `{"lagMS": 3}`, string(word))
+		require.GreaterOrEqual(t, age, 7*time.Second)
+		requireFailure(t, f.SetLanes(t.Context(), m.ID+1, nil), failure.Invalid, "migration.unknown")
+	},
+
+	"CaptureSilence": func(t *testing.T, f *fleet) {
+		_, ok, err := f.CaptureSilence(t.Context(), "a")
+		require.NoError(t, err)
+		require.False(t, ok)
+		p, err := f.TakeCapture(t.Context(), "a", "w1")
+		require.NoError(t, err)
+		_, ok, err = f.CaptureSilence(t.Context(), "a")
+		require.NoError(t, err)
+		require.False(t, ok, "taken, and nothing captured yet")
+		p.Seq = 5
+		require.NoError(t, f.SaveCapture(t.Context(), p))
+		require.NoError(t, f.exec(t, `update capture_positions set saved_at = saved_at - interval '1 minute'`))
+		silence, ok, err := f.CaptureSilence(t.Context(), "a")
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.GreaterOrEqual(t, silence, time.Minute)
+	},
+
+	"ProxiesSayHowLongTheyHold": func(t *testing.T, f *fleet) {
+		require.NoError(t, f.SeeProxy(t.Context(), "p1", "127.0.0.1:1", 10*time.Second))
+		require.NoError(t, f.SeeProxy(t.Context(), "p1", "127.0.0.1:1", 1500*time.Millisecond))
+		live, err := f.LiveProxies(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1500*time.Millisecond, live[0].Hold)
+	},
+
+	"StepsAreKeptWithTheirAttempt": func(t *testing.T, f *fleet) {
+		m := f.switching(t)
+		a, err := f.BeginAttempt(t.Context(), m.ID, "k", time.Minute)
+		require.NoError(t, err)
+		_, ok, err := f.Steps(t.Context(), a.ID)
+		require.NoError(t, err)
+		require.False(t, ok)
+		require.NoError(t, f.SetSteps(t.Context(), a.ID, json.RawMessage(`[{"step":"fencing"}]`)))
+		require.NoError(t, f.SetSteps(t.Context(), a.ID, json.RawMessage(`[{"step":"fencing"},{"step":"open"}]`)))
+		steps, ok, err := f.Steps(t.Context(), a.ID)
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.JSONEq(t, `[{"step":"fencing"},{"step":"open"}]`, string(steps))
+		require.Error(t, f.SetSteps(t.Context(), a.ID+1, json.RawMessage(`[]`)))
+		now, err := f.Attempt(t.Context(), a.ID)
+		require.NoError(t, err)
+		require.Equal(t, chunk.Preparing, now.State)
+		require.Equal(t, a.ChangedAt, now.ChangedAt, "the row that decides is not touched")
+	},
+}
