@@ -38,6 +38,7 @@ type world struct {
 	serving    chunk.PlacementID
 	lanes      []contract.DirectionInput // every start, in order
 	running    int
+	runs       map[string]bool // the ids of those
 	maxRunning int
 	published  map[chunk.AttemptID]bool
 }
@@ -51,7 +52,7 @@ var (
 
 func newWorld() *world {
 	return &world{
-		calls: map[string]int{}, dropped: map[chunk.PlacementID]bool{}, serving: source.ID, published: map[chunk.AttemptID]bool{}, kind: failure.Invalid,
+		calls: map[string]int{}, runs: map[string]bool{}, dropped: map[chunk.PlacementID]bool{}, serving: source.ID, published: map[chunk.AttemptID]bool{}, kind: failure.Invalid,
 	}
 }
 
@@ -116,11 +117,14 @@ func (w *world) serveLanes(env *testsuite.TestWorkflowEnvironment) {
 	env.SetOnActivityCanceledListener(func(info *activity.Info) {
 		if info.ActivityType.Name == contract.ReplicateChanges.Name {
 			w.mu.Lock()
-			w.running--
+			if w.runs[info.ActivityID] { // one whose failure is on its way may be cancelled too
+				delete(w.runs, info.ActivityID)
+				w.running--
+			}
 			w.mu.Unlock()
 		}
 	})
-	contract.ReplicateChanges.Register(env, func(_ context.Context, in contract.DirectionInput) (contract.None, error) {
+	contract.ReplicateChanges.Register(env, func(ctx context.Context, in contract.DirectionInput) (contract.None, error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.lanes = append(w.lanes, in)
@@ -129,6 +133,7 @@ func (w *world) serveLanes(env *testsuite.TestWorkflowEnvironment) {
 			return contract.None{}, failure.New(failure.Mismatch, "lane.divergence", "a delta met no document")
 		}
 		w.running++
+		w.runs[activity.GetInfo(ctx).ActivityID] = true
 		w.maxRunning = max(w.maxRunning, w.running)
 		return contract.None{}, activity.ErrResultPending
 	})
