@@ -66,6 +66,8 @@ var rules = []rule{
 	{"gate", "chunk contract", metrics},
 	{"switchover/...", "switchover/... " + vocabulary + " " + support, bsonOnly + " " + basics},
 
+	// The simulator frames messages as the proxy does; proxy/wire knows nothing of proxies.
+	{"shard/shardsim", "proxy/wire " + vocabulary, driver + " " + basics},
 	{"shard/...", "shard/... " + vocabulary + " " + support, driver + " " + basics},
 	{"metadata/...", "metadata/... " + vocabulary + " " + support, postgres + " " + bsonOnly + " " + basics},
 	{"cdc/...", "cdc/... " + vocabulary + " " + support, driver + " " + kafka + " " + s3 + " " + basics},
