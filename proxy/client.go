@@ -13,6 +13,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"drover/proxy/auth"
 	"drover/proxy/wire"
 )
 
@@ -29,7 +30,9 @@ type client struct {
 	msg    wire.Msg
 	cmd    wire.Command
 	out    []byte
-	user   string // empty: nobody has logged in
+	user   string      // empty: nobody has logged in
+	login  *auth.Login // under way, nil: none
+	app    string      // what the client calls itself
 	packed wire.Compressor
 
 	busy    atomic.Bool // a request is being worked on
@@ -141,7 +144,10 @@ func (c *client) answer(ctx context.Context, at int, quiet bool) error {
 	if !known {
 		cmd = c.p.commands[unknownCommand]
 	}
-	err := cmd.check(q)
+	err := c.p.permit(q, cmd)
+	if err == nil {
+		err = cmd.check(q)
+	}
 	if err == nil {
 		err = cmd.run(ctx, c.p, q)
 	}
@@ -268,6 +274,7 @@ type command struct {
 	name    string
 	run     func(ctx context.Context, p *Proxy, q *request) error
 	data    bool // works on a collection's documents: may carry a session and a transaction
+	need    need
 	metrics commandMetrics
 }
 
@@ -320,7 +327,7 @@ func commandTable(m *metrics) map[string]*command {
 		{name: "getLog", run: getLog},
 		{name: "hostInfo", run: ping},
 		{name: "saslStart", run: saslStart},
-		{name: "saslContinue", run: saslStart},
+		{name: "saslContinue", run: saslContinue},
 		{name: "listDatabases", run: listDatabases},
 		{name: "listCollections", run: listCollections},
 		{name: "listIndexes", run: listIndexes},
@@ -339,11 +346,11 @@ func commandTable(m *metrics) map[string]*command {
 		{name: "endSessions", run: endSessions},
 		{name: "refreshSessions", run: ping},
 		{name: "startSession", run: startSession},
-		{name: "logout", run: ping},
 		{name: "explain", run: explainCommand},
+		{name: "logout", run: logout},
 		{name: unknownCommand, run: refuseUnknown},
 	} {
-		c.metrics = m.command(c.name)
+		c.metrics, c.need = m.command(c.name), needOf(c.name)
 		t[c.name] = c
 	}
 	for alias, name := range map[string]string{

@@ -49,6 +49,8 @@ const (
 	codePrimarySteppedDown  code = 189
 	codeUnknownStage        code = 40324
 	codeMemoryLimit         code = 292
+	codeProtocol            code = 17
+	codeMechanism           code = 334
 )
 
 // codeNames holds MongoDB's names of the codes that the proxy itself gives.
@@ -77,6 +79,8 @@ var codeNames = map[code]string{
 	codeOpQueryUnsupported: "UnsupportedOpQueryCommand",
 	codeUnknownStage:       "Location40324",
 	codeMemoryLimit:        "QueryExceededMemoryLimitNoDiskUseAllowed",
+	codeProtocol:           "ProtocolError",
+	codeMechanism:          "MechanismUnavailable",
 }
 
 // Labels that drivers act on.

@@ -17,13 +17,13 @@ import (
 // compressors that both sides know; one reply, also when exhaust is allowed.
 //
 // Not supported: topologyVersion and awaitable hello are left out on purpose,
-// so that drivers poll; loadBalanced is refused; speculativeAuthenticate is
-// ignored, as a server may.
-func hello(_ context.Context, p *Proxy, q *request) error {
+// so that drivers poll; loadBalanced is refused.
+func hello(ctx context.Context, p *Proxy, q *request) error {
 	if q.option("loadBalanced").Truth() && q.option("loadBalanced").Type != 0 {
 		p.metrics.refused("load_balanced")
 		return refuse(codeInvalidOptions, "this proxy does not serve loadBalanced connections: list every proxy's own address as a seed instead")
 	}
+	q.client.introduce(q)
 	primary := "ismaster"
 	if string(q.cmd.Name) == "hello" {
 		primary = "isWritablePrimary"
@@ -42,6 +42,7 @@ func hello(_ context.Context, p *Proxy, q *request) error {
 		dst = bsoncore.AppendInt32Element(dst, "connectionId", q.client.id)
 		dst = bsoncore.AppendInt32Element(dst, "minWireVersion", leastWireVersion)
 		dst = bsoncore.AppendInt32Element(dst, "maxWireVersion", p.pools.wireVersion())
+		dst = p.appendSpeculative(ctx, dst, q)
 		return appendCompressors(dst, q.option("compression"))
 	})
 	return nil
@@ -113,21 +114,6 @@ func buildInfo(_ context.Context, p *Proxy, q *request) error {
 	return nil
 }
 
-// connectionStatus tells who is logged in: nobody.
-func connectionStatus(_ context.Context, _ *Proxy, q *request) error {
-	q.build(func(dst []byte) []byte {
-		at, dst := bsoncore.AppendDocumentElementStart(dst, "authInfo")
-		for _, name := range []string{"authenticatedUsers", "authenticatedUserRoles"} {
-			var list int32
-			list, dst = bsoncore.AppendArrayElementStart(dst, name)
-			dst, _ = bsoncore.AppendArrayEnd(dst, list)
-		}
-		dst, _ = bsoncore.AppendDocumentEnd(dst, at)
-		return dst
-	})
-	return nil
-}
-
 // whatsMyURI tells the client its own address.
 func whatsMyURI(_ context.Context, _ *Proxy, q *request) error {
 	q.build(func(dst []byte) []byte {
@@ -173,12 +159,6 @@ func getLog(_ context.Context, _ *Proxy, q *request) error {
 	return nil
 }
 
-// saslStart refuses credentials: there is nobody to check them.
-func saslStart(_ context.Context, p *Proxy, _ *request) error {
-	p.metrics.refused("authentication")
-	return refuse(codeAuthFailed, "this proxy takes no credentials")
-}
-
 // startSession makes an id, as drivers do by themselves.
 func startSession(_ context.Context, _ *Proxy, q *request) error {
 	id := bson.NewObjectID()
@@ -198,7 +178,7 @@ func listDatabases(_ context.Context, p *Proxy, q *request) error {
 	nameOnly := q.option("nameOnly").Type != 0 && q.option("nameOnly").Truth()
 	q.build(func(dst []byte) []byte {
 		at, dst := bsoncore.AppendArrayElementStart(dst, "databases")
-		for i, name := range p.routing.databaseNames() {
+		for i, name := range q.visible(p.routing.databaseNames()) {
 			var doc int32
 			doc, dst = bsoncore.AppendDocumentElementStart(dst, index(i))
 			dst = bsoncore.AppendStringElement(dst, "name", name)

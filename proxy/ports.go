@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"drover/chunk"
+	"drover/proxy/auth"
 )
 
 // Ports is what a proxy needs of the rest of the fleet.
@@ -15,6 +16,7 @@ type Ports struct {
 	Acks     Acks
 	Presence Presence
 	Shards   Shards
+	Users    auth.Directory // nil: clients need not log in
 }
 
 // Routes reads the chunk metadata.

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"drover/chunk"
+	"drover/proxy/auth"
 	"drover/proxy/upstream"
 )
 
@@ -81,6 +82,7 @@ type Proxy struct {
 	pools    *pools
 	sessions *sessions
 	cursors  *cursors
+	book     *auth.Book   // nil: clients need not log in
 	lastID   atomic.Int32 // of client connections and of our own messages
 	hearing  atomic.Bool  // announcements arrive
 
@@ -108,6 +110,9 @@ func New(cfg Config, ports Ports) *Proxy {
 		cursors:  newCursors(),
 		ready:    make(chan struct{}),
 		clients:  map[*client]struct{}{},
+	}
+	if ports.Users != nil {
+		p.book = auth.NewBook()
 	}
 	p.answered.keys = map[answerKey]struct{}{}
 	p.routing = &routing{ports: ports, gates: p.gates, pools: p.pools, entries: map[chunk.ID]*entry{}}
@@ -140,6 +145,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	if err := p.firstLoad(ctx); err != nil {
 		return err
 	}
+	p.readControl(ctx)
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", p.cfg.Listen)
 	if err != nil {
 		return fmt.Errorf("listen for clients: %w", err)
@@ -150,6 +156,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 
 	p.workers.Go(func() { p.beat(background) })
 	p.workers.Go(func() { p.sweep(background) })
+	p.workers.Go(func() { p.followControl(background) })
 	if !p.cfg.Deaf {
 		p.workers.Go(func() { p.listen(background) })
 	}
