@@ -86,7 +86,7 @@ func newRoot(a *app) *cobra.Command {
 	root.AddCommand(
 		newDevCommand(a), newDemoCommand(a), newWorkerCommand(a), newProxyCommand(a),
 		newShardCommand(a), newDBCommand(a), newChunkCommand(a), newMigrateCommand(a),
-		newLeaseCommand(a),
+		newLeaseCommand(a), newUserCommand(a),
 		newConfigCommand(a), newVersionCommand(a),
 	)
 	wrapArgs(root)

@@ -20,11 +20,15 @@ const (
 	acksChannel     = "drover_acks"
 )
 
-// RouteNotice announces a route; one without a chunk, a whole database.
+// RouteNotice announces a route with its placement; one without a chunk, a whole
+// database.
 type RouteNotice struct {
-	Database string      `json:"database"`
-	Chunk    chunk.ID    `json:"chunk"`
-	Token    chunk.Token `json:"token"`
+	Database  string            `json:"database"`
+	Chunk     chunk.ID          `json:"chunk"`
+	Token     chunk.Token       `json:"token"`
+	Placement chunk.PlacementID `json:"placement"`
+	Shard     string            `json:"shard"`
+	Physical  string            `json:"physical"` // the placement's database
 }
 
 // Handler is told what changes. Its methods are called one at a time, and should

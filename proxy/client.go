@@ -68,6 +68,9 @@ func (c *client) serve(ctx context.Context) {
 		delete(c.p.clients, c)
 		c.p.mu.Unlock()
 	}()
+	if c.p.secure(ctx, c.nc) != nil {
+		return
+	}
 	for {
 		m, err := c.reader.Next()
 		if err != nil {

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"fmt"
 	"net"
@@ -22,6 +23,7 @@ type fakeShard struct {
 	listener net.Listener
 
 	mu     sync.Mutex
+	tls    *tls.Config               // nil: plain
 	answer func(cmd bson.Raw) bson.D // nil: {ok: 1}
 	asked  []bson.Raw                // data commands, oldest first
 	canned []byte                    // the whole reply to anything but hello, for benchmarks
@@ -76,6 +78,10 @@ func (s *fakeShard) seen() []bson.Raw {
 // serve answers one connection.
 func (s *fakeShard) serve(nc net.Conn) {
 	defer func() { _ = nc.Close() }()
+	nc, err := s.wrapped(nc)
+	if err != nil {
+		return
+	}
 	r := wire.NewReader(nc)
 	for {
 		m, err := r.Next()

@@ -69,7 +69,15 @@ func (p *Proxy) follow(ctx context.Context, c RouteChange) {
 	if r := e.route.Load(); r.Token >= c.Token {
 		return
 	}
-	if err := p.routing.refresh(ctx, e); err != nil {
+	var err error
+	if c.Placement != nil {
+		// The range of a chunk never changes.
+		known := e.route.Load().Chunk
+		err = p.routing.set(ctx, e, chunk.Route{Chunk: known, Placement: *c.Placement, Token: c.Token})
+	} else {
+		err = p.routing.refresh(ctx, e)
+	}
+	if err != nil {
 		p.log.WarnContext(ctx, "route was not read", "chunk_id", c.Chunk, "error", err)
 		return
 	}

@@ -69,11 +69,13 @@ type Announcement struct {
 	Route  *RouteChange
 }
 
-// RouteChange says that a chunk has a new route.
+// RouteChange says that a chunk has a new route. With its placement nothing need
+// be read.
 type RouteChange struct {
-	Database string      `json:"database"`
-	Chunk    chunk.ID    `json:"chunk"`
-	Token    chunk.Token `json:"token"`
+	Database  string
+	Chunk     chunk.ID
+	Token     chunk.Token
+	Placement *chunk.Placement // nil: not said
 }
 
 // Acks carries a proxy's word about its own requests to who asked.

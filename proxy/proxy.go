@@ -6,6 +6,7 @@ package proxy
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -36,6 +37,9 @@ type Config struct {
 	ShardConns      int           // connections to one shard; 0: 200
 	MaxClients      int           // client connections; 0: 10,000
 	DrainWait       time.Duration // how long running requests may take at the end; 0: 10 s
+
+	TLS      *tls.Config // towards clients; nil: none
+	ShardTLS *tls.Config // towards shards whose URI says tls=true; nil: the system's authorities, no certificate
 
 	// Deaf makes the proxy ignore every announcement and answer none. Everything
 	// must still be right, by the shards' refusals alone.
@@ -105,7 +109,7 @@ func New(cfg Config, ports Ports) *Proxy {
 	p := &Proxy{
 		cfg: cfg, ports: ports, log: cfg.Log,
 		gates:    &gates{all: map[chunk.PlacementID]*gate{}},
-		pools:    &pools{shards: ports.Shards, appName: "drover-proxy/" + cfg.ID, max: cfg.ShardConns, byName: map[string]*upstream.Pool{}, keeps: map[string]bool{}},
+		pools:    &pools{shards: ports.Shards, appName: "drover-proxy/" + cfg.ID, max: cfg.ShardConns, tls: cfg.ShardTLS, byName: map[string]*upstream.Pool{}, keeps: map[string]bool{}},
 		sessions: newSessions(),
 		cursors:  newCursors(),
 		ready:    make(chan struct{}),
@@ -218,6 +222,9 @@ func (p *Proxy) accept(ctx context.Context, listener net.Listener, serving *sync
 				return nil
 			}
 			continue
+		}
+		if p.cfg.TLS != nil {
+			nc = tls.Server(nc, p.cfg.TLS)
 		}
 		c := newClient(p, nc)
 		p.mu.Lock()

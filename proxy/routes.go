@@ -3,6 +3,7 @@ package proxy
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"slices"
 	"strings"
@@ -233,6 +234,7 @@ type pools struct {
 	shards  Shards
 	appName string
 	max     int
+	tls     *tls.Config // for shards whose URI says tls=true
 
 	mu     sync.Mutex
 	byName map[string]*upstream.Pool
@@ -253,7 +255,7 @@ func (p *pools) get(ctx context.Context, name string) (*upstream.Pool, error) {
 		return nil, fmt.Errorf("look up shard %s: %w", name, err)
 	}
 	pool, err := upstream.New(upstream.Config{
-		Name: name, URI: s.URI, User: s.User, Password: s.Password, AppName: p.appName, MaxConns: p.max,
+		Name: name, URI: s.URI, User: s.User, Password: s.Password, AppName: p.appName, MaxConns: p.max, TLS: p.tls,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("shard %s: %w", name, err)

@@ -2,6 +2,7 @@ package workers
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"drover/internal/config"
 	"drover/metadata"
 	"drover/proxy"
+	"drover/proxy/auth"
 	"drover/shard"
 )
 
@@ -22,19 +24,42 @@ func RunProxy(ctx context.Context, cfg *config.Config, registry prometheus.Regis
 		return err
 	}
 	defer store.Close()
-	name := cfg.ProxyName
-	if name == "" {
-		host, err := os.Hostname()
-		if err != nil {
-			return err
-		}
-		name = host + "/" + cfg.ProxyListen
+	pc, err := proxyConfig(cfg)
+	if err != nil {
+		return err
 	}
+	pc.Log, pc.Registerer = logger, registry
 	port := proxyPorts{store: store, secret: cfg.Secret}
-	p := proxy.New(proxy.Config{
-		ID: name, Listen: cfg.ProxyListen, SwitchWait: cfg.SwitchWait, Deaf: cfg.ProxyDeaf, Log: logger, Registerer: registry,
-	}, proxy.Ports{Routes: port, Attempts: port, Feed: port, Acks: store, Presence: port, Shards: port})
-	return p.Run(ctx)
+	ports := proxy.Ports{Routes: port, Attempts: port, Feed: port, Acks: store, Presence: port, Shards: port}
+	if cfg.ProxyAuth {
+		ports.Users = port
+	} else {
+		logger.WarnContext(ctx, "Applications need not log in: anybody who reaches this proxy may read and write")
+	}
+	return proxy.New(pc, ports).Run(ctx)
+}
+
+// proxyConfig gives a proxy its settings, and all that is wrong with them.
+func proxyConfig(cfg *config.Config) (proxy.Config, error) {
+	out := proxy.Config{ID: cfg.ProxyName, Listen: cfg.ProxyListen, SwitchWait: cfg.SwitchWait, Deaf: cfg.ProxyDeaf}
+	var problems []error
+	if out.ID == "" {
+		host, err := os.Hostname()
+		problems = append(problems, err)
+		out.ID = host + "/" + cfg.ProxyListen
+	}
+	var err error
+	if cfg.TLSCert != "" {
+		out.TLS, err = proxy.ClientTLS(&proxy.KeyPair{Cert: cfg.TLSCert, Key: cfg.TLSKey}, cfg.TLSClientCA)
+		problems = append(problems, err)
+	}
+	var own *proxy.KeyPair
+	if cfg.ShardTLSCert != "" {
+		own = &proxy.KeyPair{Cert: cfg.ShardTLSCert, Key: cfg.ShardTLSKey}
+	}
+	out.ShardTLS, err = proxy.ShardTLS(own, cfg.ShardTLSCA)
+	problems = append(problems, err)
+	return out, errors.Join(problems...)
 }
 
 // proxyPorts gives a proxy the metadata.
@@ -49,6 +74,7 @@ var (
 	_ proxy.Feed     = proxyPorts{}
 	_ proxy.Presence = proxyPorts{}
 	_ proxy.Shards   = proxyPorts{}
+	_ auth.Directory = proxyPorts{}
 )
 
 // Snapshot implements [proxy.Routes].
@@ -115,6 +141,26 @@ func (p proxyPorts) Shard(ctx context.Context, name string) (proxy.Shard, error)
 	return proxy.Shard{Shard: s, User: chunk.DataUser, Password: shard.Password(p.secret, name, chunk.DataUser)}, err
 }
 
+// Users implements [auth.Directory].
+func (p proxyPorts) Users(ctx context.Context) ([]auth.User, error) {
+	all, err := p.store.ProxyUsers(ctx)
+	out := make([]auth.User, 0, len(all))
+	for _, u := range all {
+		user := auth.User{Name: u.Name, Credentials: auth.Credentials{
+			Salt: u.Salt, Iterations: u.Iterations, StoredKey: u.StoredKey, ServerKey: u.ServerKey,
+		}}
+		for database, actions := range u.Grants {
+			g := auth.Grant{Database: database}
+			for _, a := range actions {
+				g.Actions = append(g.Actions, auth.Action(a))
+			}
+			user.Grants = append(user.Grants, g)
+		}
+		out = append(out, user)
+	}
+	return out, err
+}
+
 // Listen implements [proxy.Feed].
 func (p proxyPorts) Listen(ctx context.Context, deliver func(proxy.Announcement)) error {
 	return p.store.Listen(ctx, feed(deliver))
@@ -133,7 +179,11 @@ func (f feed) AttemptChanged(_ context.Context, n chunk.Notice) { f(proxy.Announ
 
 // RouteChanged implements [metadata.Handler].
 func (f feed) RouteChanged(_ context.Context, n metadata.RouteNotice) {
-	f(proxy.Announcement{Route: &proxy.RouteChange{Database: n.Database, Chunk: n.Chunk, Token: n.Token}})
+	c := &proxy.RouteChange{Database: n.Database, Chunk: n.Chunk, Token: n.Token}
+	if n.Placement != 0 {
+		c.Placement = &chunk.Placement{ID: n.Placement, Chunk: n.Chunk, Shard: n.Shard, Database: n.Physical, State: chunk.Live}
+	}
+	f(proxy.Announcement{Route: c})
 }
 
 // Disconnected implements [metadata.Handler].

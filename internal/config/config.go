@@ -34,6 +34,14 @@ type Config struct {
 	ProxyListen   string
 	ProxyName     string
 	ProxyDeaf     bool
+	ProxyAuth     bool
+	TLSCert       string
+	TLSKey        string
+	TLSClientCA   string
+	ShardTLSCA    string
+	ShardTLSCert  string
+	ShardTLSKey   string
+	StateDir      string
 	SwitchWait    time.Duration
 	Queues        []string
 
@@ -149,6 +157,30 @@ var settings = []setting{
 	}},
 	{Proxy, "deaf", false, func(c *Config, fs *pflag.FlagSet, n string) {
 		fs.BoolVar(&c.ProxyDeaf, n, false, "ignore every notification (for drills: everything must stay right)")
+	}},
+	{Proxy, "auth", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.BoolVar(&c.ProxyAuth, n, true, "applications must log in as a user of drover user")
+	}},
+	{Proxy, "tls-cert", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.StringVar(&c.TLSCert, n, "", "file with the certificate shown to applications; empty: no TLS")
+	}},
+	{Proxy, "tls-key", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.StringVar(&c.TLSKey, n, "", "file with its key")
+	}},
+	{Proxy, "tls-client-ca", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.StringVar(&c.TLSClientCA, n, "", "file with the authorities of applications' certificates, which are then required")
+	}},
+	{Proxy, "shard-tls-ca", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.StringVar(&c.ShardTLSCA, n, "", "file with the authorities of the shards' certificates (for shards whose URI says tls=true); empty: the system's")
+	}},
+	{Proxy, "shard-tls-cert", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.StringVar(&c.ShardTLSCert, n, "", "file with the certificate shown to shards; empty: none")
+	}},
+	{Proxy, "shard-tls-key", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.StringVar(&c.ShardTLSKey, n, "", "file with its key")
+	}},
+	{Proxy, "state-dir", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.StringVar(&c.StateDir, n, "", "folder for the last known routes and users, with which a proxy starts while the metadata is down; empty: none are kept")
 	}},
 	{Worker, "metrics-listen", false, func(c *Config, fs *pflag.FlagSet, n string) {
 		fs.StringVar(&c.MetricsListen, n, "", "host:port of /metrics and /healthz; empty: off")
@@ -273,6 +305,9 @@ func (c *Config) Validate(r Role) error {
 				problems = append(problems, fmt.Errorf("queues has %q; want control, bulk or fence", q))
 			}
 		}
+	}
+	if r == Proxy {
+		problems = append(problems, c.validateProxy()...)
 	}
 	if c.KafkaPartitions < 1 {
 		problems = append(problems, fmt.Errorf("kafka-partitions is %d; want 1 or more", c.KafkaPartitions))

@@ -66,6 +66,19 @@ func TestProblemsComeAtOnce(t *testing.T) {
 	}
 }
 
+func TestProblemsOfAProxy(t *testing.T) {
+	t.Parallel()
+
+	var c config.Config
+	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	c.Flags(fs, config.Proxy)
+	require.NoError(t, fs.Parse([]string{"--tls-cert", "none.pem", "--shard-tls-key", "none.key", "--listen", "nowhere", "--switch-wait", "0s"}))
+	err := c.Validate(config.Proxy)
+	for _, want := range []string{"tls-cert and tls-key", "shard-tls-cert and shard-tls-key", "none.pem", "none.key", `listen is "nowhere"`, "switch-wait", "secret is not set"} {
+		require.ErrorContains(t, err, want)
+	}
+}
+
 // TestDocumentation keeps docs/configuration.md at what the binary knows. Run
 // with UPDATE_DOCS=1 to write it.
 func TestDocumentation(t *testing.T) {

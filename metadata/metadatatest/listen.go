@@ -190,7 +190,10 @@ func everyTransition(t *testing.T, f *fleet) {
 			require.Equal(t, a.Deadline.UnixMilli(), n.DeadlineUnixMS)
 		}
 	}
-	require.Equal(t, metadata.RouteNotice{Database: "flights", Chunk: first, Token: a.Token}, await(t, r.routes))
+	require.Equal(t, metadata.RouteNotice{
+		Database: "flights", Chunk: first, Token: a.Token,
+		Placement: a.Target.ID, Shard: a.Target.Shard, Physical: a.Target.Database,
+	}, await(t, r.routes))
 	require.NoError(t, f.exec(t, `update attempts set reason = 'noted' where id = $1`, int64(a.ID)), "no change of state, no notice")
 	db := chunk.Database{Name: "late", KeySpace: chunk.Hashed, Collections: []chunk.Collection{{Name: "c", ShardKey: "_id"}}}
 	_, err := f.CreateDatabase(t.Context(), db, []metadata.NewChunk{{Range: chunk.Range{Hi: chunk.KeyMax}, Shard: "a"}})

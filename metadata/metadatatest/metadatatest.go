@@ -52,6 +52,7 @@ func Run(t *testing.T, open func(testing.TB) (*metadata.Store, string)) {
 		"Work":      workCases,
 		"Gate":      gateCases,
 		"Listening": listenCases,
+		"Control":   controlCases,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -30,7 +30,7 @@ type Config struct {
 	MaxConns    int           // 0: 200
 	DialTimeout time.Duration // for one connection with its handshake; 0: 3 s
 	MaxIdle     time.Duration // an idle connection is closed after it; 0: 10 min
-	TLS         *tls.Config   // nil: as the URI says
+	TLS         *tls.Config   // for a URI that says tls=true; nil: the system's authorities
 }
 
 // Pool is the connections to one shard's primary.
@@ -68,7 +68,10 @@ func New(cfg Config) (*Pool, error) {
 	if cfg.MaxIdle == 0 {
 		cfg.MaxIdle = 10 * time.Minute
 	}
-	if cfg.TLS == nil && seeds.tls {
+	switch {
+	case !seeds.tls:
+		cfg.TLS = nil
+	case cfg.TLS == nil:
 		cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 	p := &Pool{
