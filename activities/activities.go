@@ -62,6 +62,7 @@ func (a *Activities) Register(r contract.Registry, queue string) {
 		contract.PrepareSwitch.Register(r, a.PrepareSwitch)
 		contract.SettleAttempt.Register(r, a.SettleAttempt)
 		contract.ConcludeSwitch.Register(r, a.ConcludeSwitch)
+		contract.ReconcileSwitch.Register(r, a.ReconcileSwitch)
 		contract.DropSource.Register(r, a.DropSource)
 		contract.DropTarget.Register(r, a.DropTarget)
 	case contract.BulkQueue:

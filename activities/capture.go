@@ -2,6 +2,7 @@ package activities
 
 import (
 	"context"
+	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 
@@ -91,4 +92,10 @@ var _ cdc.Stragglers = stragglersPort{}
 // Report implements [cdc.Stragglers].
 func (p stragglersPort) Report(ctx context.Context, s cdc.Straggler) error {
 	return p.store.AddStraggler(ctx, metadata.Straggler{Shard: s.Shard, Placement: s.Placement, Seq: s.Seq, Event: s.Event, Kind: s.Kind})
+}
+
+// Withdraw implements [cdc.Stragglers].
+func (p stragglersPort) Withdraw(ctx context.Context, r cdc.Reprieve) error {
+	note := fmt.Sprintf("attempt %d closed the placement again or went back: the lanes apply it", r.Attempt)
+	return p.store.WithdrawStragglers(ctx, r.Shard, r.Placement, r.From, r.To, note)
 }

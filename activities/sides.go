@@ -2,12 +2,14 @@ package activities
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	"drover/chunk"
+	"drover/internal/failure"
 	"drover/metadata"
 	"drover/replication"
 	"drover/shard"
@@ -24,15 +26,23 @@ type Sides struct {
 	shared *sideCache
 }
 
-// sideCache is what Sides shares between calls.
+// sideCache is what Sides shares between calls: a slot for each shard, so that one
+// that cannot be dialled holds up nobody who wants another.
 type sideCache struct {
 	mu    sync.Mutex
-	sides map[string]*Side
+	slots map[string]*sideSlot
+}
+
+// sideSlot holds one shard's side. Whoever has put something into turn may look
+// into it and dial.
+type sideSlot struct {
+	turn chan struct{}
+	side *Side
 }
 
 // NewSides makes the ports.
 func NewSides(store *metadata.Store, clients *shard.Clients, partitions int32) Sides {
-	return Sides{Store: store, Shards: clients, Partitions: partitions, shared: &sideCache{sides: map[string]*Side{}}}
+	return Sides{Store: store, Shards: clients, Partitions: partitions, shared: &sideCache{slots: map[string]*sideSlot{}}}
 }
 
 // Set finds a shard by name.
@@ -50,11 +60,38 @@ func (s Sides) Side(ctx context.Context, name string) (switchover.Side, error) {
 }
 
 func (s Sides) side(ctx context.Context, name string) (*Side, error) {
-	s.shared.mu.Lock()
-	defer s.shared.mu.Unlock()
-	if side, ok := s.shared.sides[name]; ok {
-		return side, nil
+	return s.shared.get(ctx, name, s.open)
+}
+
+// get gives the side of a shard, opened by the first who asks. Those who ask
+// meanwhile wait as long as their contexts allow.
+func (c *sideCache) get(ctx context.Context, name string, open func(context.Context, string) (*Side, error)) (*Side, error) {
+	c.mu.Lock()
+	slot, ok := c.slots[name]
+	if !ok {
+		slot = &sideSlot{turn: make(chan struct{}, 1)}
+		c.slots[name] = slot
 	}
+	c.mu.Unlock()
+	select {
+	case slot.turn <- struct{}{}:
+		defer func() { <-slot.turn }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for the connections to shard %s: %w", name, context.Cause(ctx))
+	}
+	if slot.side != nil {
+		return slot.side, nil
+	}
+	side, err := open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	slot.side = side
+	return side, nil
+}
+
+// open dials a shard's members.
+func (s Sides) open(ctx context.Context, name string) (*Side, error) {
 	set, err := s.Set(ctx, name)
 	if err != nil {
 		return nil, err
@@ -63,18 +100,18 @@ func (s Sides) side(ctx context.Context, name string) (*Side, error) {
 	if err != nil {
 		return nil, err
 	}
-	side := &Side{Set: set, fencer: fencer, partitions: s.Partitions, store: s.Store, cuts: map[cutKey]shard.Cut{}}
-	s.shared.sides[name] = side
-	return side, nil
+	return &Side{Set: set, fencer: fencer, partitions: s.Partitions, store: s.Store, cuts: map[cutKey]shard.Cut{}}, nil
 }
 
-// Close ends the warm connections.
+// Close ends the warm connections, after everybody who uses them has stopped.
 func (s Sides) Close(ctx context.Context) {
 	s.shared.mu.Lock()
 	defer s.shared.mu.Unlock()
-	for name, side := range s.shared.sides {
-		_ = side.fencer.Close(ctx) // the process ends
-		delete(s.shared.sides, name)
+	for name, slot := range s.shared.slots {
+		if slot.side != nil {
+			_ = slot.side.fencer.Close(ctx) // the process ends
+		}
+		delete(s.shared.slots, name)
 	}
 }
 
@@ -150,8 +187,13 @@ func (s *Side) Drain(ctx context.Context, p chunk.Placement, silent bool) (strin
 }
 
 // WriteFence implements [switchover.Side].
-func (s *Side) WriteFence(ctx context.Context, p chunk.Placement, a chunk.AttemptID, deadline time.Time) error {
-	return s.Set.WriteFence(ctx, p.ID, a, deadline)
+func (s *Side) WriteFence(ctx context.Context, p chunk.Placement, a chunk.AttemptID, lease int64, deadline time.Time) error {
+	return s.Set.WriteFence(ctx, p.ID, a, lease, deadline)
+}
+
+// Pay implements [switchover.Side].
+func (s *Side) Pay(ctx context.Context, host string, p chunk.Placement, access switchover.Access) error {
+	return s.fencer.Pay(ctx, host, p, kind(access), shard.Cut{})
 }
 
 // LiftFence implements [switchover.Side]: the placement is open for attempt a.
@@ -212,14 +254,58 @@ func (s *Side) DropApplierRole(ctx context.Context, p chunk.Placement, m chunk.M
 	return s.Set.DropApplierRole(ctx, p.ID, m, d)
 }
 
-// ParkTTL implements [switchover.Side].
-func (s *Side) ParkTTL(ctx context.Context, p chunk.Placement) error {
-	_, err := s.Set.ParkTTL(ctx, p.Database)
+// newest is failure.Lost when attempt a is not the newest of p's chunk, or is not
+// in one of the states in which it may change TTL.
+func (s *Side) newest(ctx context.Context, p chunk.Placement, a chunk.AttemptID, in ...chunk.AttemptState) error {
+	at, err := s.store.LatestAttempt(ctx, p.Chunk)
+	if err != nil {
+		return err
+	}
+	if at.ID != a || !slices.Contains(in, at.State) {
+		return failure.New(failure.Lost, "switch.ttl_late", "attempt %d may not change TTL of placement %d: attempt %d is %s", a, p.ID, at.ID, at.State)
+	}
+	return nil
+}
+
+// ParkTTL implements [switchover.Side]. A caller who comes late, after its attempt
+// went back, leaves TTL as the way back has made it.
+func (s *Side) ParkTTL(ctx context.Context, p chunk.Placement, a chunk.AttemptID) error {
+	if err := s.newest(ctx, p, a, chunk.Preparing); err != nil {
+		return err
+	}
+	if _, err := s.Set.ParkTTL(ctx, p.Database); err != nil {
+		return err
+	}
+	err := s.newest(ctx, p, a, chunk.Preparing)
+	if failure.Is(err, failure.Lost) {
+		if restored := s.restoreTTL(ctx, p); restored != nil {
+			return restored // transient: asked again, it finds out and parks nothing
+		}
+	}
 	return err
 }
 
-// RestoreTTL implements [switchover.Side].
-func (s *Side) RestoreTTL(ctx context.Context, p chunk.Placement) error {
+// RestoreTTL implements [switchover.Side]. A caller who comes late, while a newer
+// attempt has TTL parked, parks it again.
+func (s *Side) RestoreTTL(ctx context.Context, p chunk.Placement, a chunk.AttemptID) error {
+	mine := []chunk.AttemptState{chunk.Open, chunk.AttemptDone, chunk.AttemptAborting, chunk.AttemptAborted}
+	if err := s.newest(ctx, p, a, mine...); err != nil {
+		return err
+	}
+	if err := s.restoreTTL(ctx, p); err != nil {
+		return err
+	}
+	err := s.newest(ctx, p, a, mine...)
+	if failure.Is(err, failure.Lost) {
+		if at, readErr := s.store.LatestAttempt(ctx, p.Chunk); readErr == nil && !at.State.Terminal() && at.Source.ID == p.ID {
+			_, parkErr := s.Set.ParkTTL(ctx, p.Database)
+			err = errors.Join(err, parkErr)
+		}
+	}
+	return err
+}
+
+func (s *Side) restoreTTL(ctx context.Context, p chunk.Placement) error {
 	r, err := s.store.Route(ctx, p.Chunk)
 	if err != nil {
 		return err
@@ -243,7 +329,7 @@ var _ switchover.Ledger = Ledger{}
 func attempt(a metadata.Attempt) switchover.Attempt {
 	return switchover.Attempt{
 		ID: a.ID, Migration: a.Migration, Direction: a.Direction, State: a.State, Source: a.Source, Target: a.Target,
-		Deadline: a.Deadline, Overdue: a.Overdue, Token: a.Token,
+		Deadline: a.Deadline, Unbroken: a.Unbroken, Overdue: a.Overdue, Token: a.Token,
 	}
 }
 
@@ -278,6 +364,26 @@ func (l Ledger) Publish(ctx context.Context, in switchover.PublishInput) (chunk.
 		r.Leases = append(r.Leases, metadata.Lease{Shard: name, Epoch: epoch})
 	}
 	return l.Store.Publish(ctx, r)
+}
+
+// Owe implements [switchover.Ledger].
+func (l Ledger) Owe(ctx context.Context, at switchover.Attempt, access switchover.Access, hosts []string) error {
+	return l.Store.OweBarrier(ctx, at.Source.ID, string(access), at.ID, hosts)
+}
+
+// Owed implements [switchover.Ledger].
+func (l Ledger) Owed(ctx context.Context) ([]switchover.Owed, error) {
+	all, err := l.Store.OwedBarriers(ctx)
+	out := make([]switchover.Owed, 0, len(all))
+	for _, o := range all {
+		out = append(out, switchover.Owed{Placement: o.Placement, Access: switchover.Access(o.Access), Host: o.Host, Attempt: o.Attempt})
+	}
+	return out, err
+}
+
+// Paid implements [switchover.Ledger].
+func (l Ledger) Paid(ctx context.Context, o switchover.Owed) error {
+	return l.Store.BarrierPaid(ctx, metadata.OwedBarrier{Placement: o.Placement, Access: string(o.Access), Host: o.Host, Attempt: o.Attempt})
 }
 
 // grantLockTTL bounds how long a dead holder keeps others from a shard's grants.

@@ -62,7 +62,10 @@ func (a *Activities) PrepareSwitch(ctx context.Context, in contract.DirectionInp
 func (a *Activities) lease(ctx context.Context, in contract.DirectionInput) (map[string]int64, error) {
 	epochs := map[string]int64{}
 	for _, name := range []string{in.From.Shard, in.To.Shard} {
-		l, err := a.Store.AcquireLease(ctx, name, holder(in.Migration), metadata.SharedLease, leaseTTL)
+		l, err := a.Store.TakeLease(ctx, metadata.LeaseRequest{
+			Shard: name, Holder: holder(in.Migration), Mode: metadata.SharedLease, TTL: leaseTTL,
+			Reason: "switch of " + string(in.Chunk),
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -77,7 +80,10 @@ func holder(m chunk.MigrationID) string { return fmt.Sprintf("migration/%d", m) 
 // FenceSource goes through the window up to the publish. An error leaves the
 // attempt to SettleAttempt, or to the watchdog at its deadline.
 func (a *Activities) FenceSource(ctx context.Context, ref contract.AttemptRef) (contract.SwitchResult, error) {
-	timeline, err := a.Switcher.Fence(ctx, ref.Attempt)
+	if err := a.renew(ctx, ref); err != nil {
+		return contract.SwitchResult{Attempt: ref.Attempt}, err
+	}
+	timeline, err := a.Switcher.Fence(ctx, ref.Attempt, ref.LeaseEpochs)
 	return contract.SwitchResult{Attempt: ref.Attempt, Timeline: marks(timeline)}, err
 }
 
@@ -116,6 +122,77 @@ func (a *Activities) ConcludeSwitch(ctx context.Context, ref contract.AttemptRef
 		return contract.None{}, err
 	}
 	return contract.None{}, a.release(ctx, ref)
+}
+
+// ReconcileSwitch ends what an earlier run of the coordinator left of its attempts,
+// forward or back as their rows say, and tells who serves.
+//
+// Before: no attempt of the migration is in its window on the caller's behalf. After:
+// every attempt is terminal. If interrupted: run again.
+func (a *Activities) ReconcileSwitch(ctx context.Context, ref contract.Ref) (contract.ReconcileResult, error) {
+	m, err := a.Store.Migration(ctx, ref.Migration)
+	if err != nil {
+		return contract.ReconcileResult{}, err
+	}
+	attempts, err := a.Store.Attempts(ctx, ref.Migration)
+	if err != nil {
+		return contract.ReconcileResult{}, err
+	}
+	var res contract.ReconcileResult
+	for _, at := range attempts {
+		if err := a.finishAttempt(ctx, at); err != nil {
+			return res, err
+		}
+		out, err := a.outcome(ctx, at.ID)
+		if err != nil {
+			return res, err
+		}
+		if out.Published {
+			res.Direction = at.ID
+			res.Switches = append(res.Switches, out)
+		}
+	}
+	route, err := a.Store.Route(ctx, ref.Chunk)
+	if err != nil {
+		return res, err
+	}
+	switch route.Placement.ID {
+	case m.Source.ID:
+		res.Serving, res.Spare = m.Source, m.Target
+	case m.Target.ID:
+		res.Serving, res.Spare = m.Target, m.Source
+	default:
+		return res, failure.New(failure.Invalid, "switch.route_elsewhere", "chunk %s is served by placement %d, which is neither side of migration %d",
+			ref.Chunk, route.Placement.ID, ref.Migration)
+	}
+	return res, nil
+}
+
+// finishAttempt brings one attempt to its end.
+func (a *Activities) finishAttempt(ctx context.Context, at metadata.Attempt) error {
+	if at.State.Terminal() {
+		return nil
+	}
+	out, err := a.Switcher.Settle(ctx, at.ID, "its coordinator has lost it")
+	if err == nil && out.State == chunk.Open {
+		err = a.Switcher.Conclude(ctx, at.ID)
+	}
+	if failure.Is(err, failure.Lost) { // the watchdog was first: ask again
+		return failure.New(failure.Transient, "switch.settle_again", "end attempt %d: %w", at.ID, err)
+	}
+	return err
+}
+
+// renew makes the leases last through the window. A coordinator that lost one, or
+// whose work a newer run has taken over, ends here, before it touches anything.
+func (a *Activities) renew(ctx context.Context, ref contract.AttemptRef) error {
+	for name, epoch := range ref.LeaseEpochs {
+		l := metadata.Lease{Shard: name, Holder: holder(ref.Migration), Mode: metadata.SharedLease, Epoch: epoch}
+		if _, err := a.Store.RenewLease(ctx, l, leaseTTL); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (a *Activities) release(ctx context.Context, ref contract.AttemptRef) error {

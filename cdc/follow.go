@@ -164,6 +164,13 @@ func (f *follower) one(ctx context.Context, raw, token bson.Raw) error {
 		return failure.New(failure.Invalid, "capture.bad_event", "change of %s after seq %d: %w", f.Shard, f.position.Seq-1, err)
 	}
 	f.moved, f.halfway = true, true
+	if out.reprieve != nil {
+		if err := f.Stragglers.Withdraw(ctx, *out.reprieve); err != nil {
+			err = fmt.Errorf("take back stragglers of placement %d of %s: %w", out.reprieve.Placement, f.Shard, err)
+			f.producer.fail(err) // numbered already: only a new session numbers it again
+			return err
+		}
+	}
 	if out.straggler != 0 {
 		if err := f.straggler(ctx, &out, raw); err != nil {
 			// numbered already: only a new session numbers it again

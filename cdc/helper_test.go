@@ -94,6 +94,17 @@ func (s *stragglers) Report(_ context.Context, one cdc.Straggler) error {
 	return nil
 }
 
+func (s *stragglers) Withdraw(_ context.Context, r cdc.Reprieve) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for seq, one := range s.seen {
+		if one.Placement == r.Placement && seq > r.From && seq < r.To {
+			delete(s.seen, seq)
+		}
+	}
+	return nil
+}
+
 // list gives what was reported.
 func (s *stragglers) list() []cdc.Straggler {
 	s.mu.Lock()

@@ -23,6 +23,7 @@ const heartbeatID = "heartbeat"
 // from a saved position makes the same records.
 type numbering struct {
 	position Position
+	reprieve *Reprieve // of the change that is being taken
 }
 
 // record is one value for one partition.
@@ -36,6 +37,7 @@ type outcome struct {
 	event     *event.Event
 	records   []record
 	straggler chunk.PlacementID // not 0: the change should not exist
+	reprieve  *Reprieve         // stragglers that are none after all
 }
 
 // boundary reports whether everything before c may be saved without c: c does
@@ -56,6 +58,7 @@ func (n *numbering) take(c *change, token bson.Raw) (outcome, error) {
 	e := &c.event
 	p.Seq++
 	e.Seq, p.Time, p.Token = p.Seq, e.ClusterTime, bytes.Clone(token)
+	n.reprieve = nil
 
 	if e.Database == chunk.SystemDatabase {
 		return n.own(c)
@@ -90,9 +93,9 @@ func (n *numbering) own(c *change) (outcome, error) {
 			Database: e.Database, Collection: e.Collection, Key: e.Key, Marker: m,
 		}
 		records, err := n.records(marked)
-		return outcome{event: marked, records: records}, err
+		return outcome{event: marked, records: records, reprieve: n.reprieve}, err
 	}
-	return outcome{event: e}, nil
+	return outcome{event: e, reprieve: n.reprieve}, nil
 }
 
 // keepLabels is how many replicators' transactions are remembered.
@@ -148,18 +151,24 @@ func (n *numbering) fence(c *change) {
 	if !ok {
 		return
 	}
-	var state string
+	fields := c.document
 	switch c.event.Op {
 	case event.Insert, event.Replace:
-		state, _ = c.document.Lookup("state").StringValueOK()
 	case event.Update:
-		state, _ = bson.Raw(c.event.Change).Lookup("updatedFields", "state").StringValueOK()
-	case event.Delete:
-		state = "open"
+		fields, _ = bson.Raw(c.event.Change).Lookup("updatedFields").DocumentOK()
+	default: // deleted with its placement
+		n.gone(chunk.PlacementID(id))
+		return
 	}
-	if state == "open" {
-		n.open(chunk.PlacementID(id))
+	if state, _ := fields.Lookup("state").StringValueOK(); state != "open" {
+		return
 	}
+	placement := chunk.PlacementID(id)
+	opened, known := fields.Lookup("opened").AsInt64OK()
+	if i := slices.IndexFunc(n.position.Closed, of(placement)); !known && i >= 0 {
+		opened = int64(n.position.Closed[i].Attempt) // whoever it was: it is open
+	}
+	n.open(placement, chunk.AttemptID(opened))
 }
 
 // marker gives the marker that c brings, and what the position must know of it.
@@ -181,10 +190,9 @@ func (n *numbering) marker(c *change) (*chunk.Marker, bool) {
 		}
 		return &m, true
 	case chunk.FinalMarker:
-		n.open(m.Placement)
-		p.Closed = append(p.Closed, closed{Placement: m.Placement, Attempt: m.Attempt})
+		n.close(m.Placement, m.Attempt)
 	case chunk.OpenMarker:
-		n.open(m.Placement)
+		n.open(m.Placement, m.Attempt)
 	}
 	p.Marker = id
 	return &m, true
@@ -192,18 +200,65 @@ func (n *numbering) marker(c *change) (*chunk.Marker, bool) {
 
 // closed reports whether placement is past its final marker.
 func (n *numbering) closed(placement chunk.PlacementID) bool {
-	return slices.ContainsFunc(n.position.Closed, func(c closed) bool { return c.Placement == placement })
+	return slices.ContainsFunc(n.position.Closed, of(placement))
 }
 
-// open forgets that placement was past its final marker.
-func (n *numbering) open(placement chunk.PlacementID) {
-	n.position.Closed = slices.DeleteFunc(slices.Clone(n.position.Closed), func(c closed) bool { return c.Placement == placement })
+// of matches what is known of one placement.
+func of(placement chunk.PlacementID) func(closed) bool {
+	return func(c closed) bool { return c.Placement == placement }
+}
+
+// close takes note of a final marker. One that comes late, of an attempt that was
+// overtaken or has opened the placement again, closes nothing. One of a further
+// round of the same attempt takes back what was reported since the last: the lanes
+// have to apply it before they pass this one.
+func (n *numbering) close(placement chunk.PlacementID, a chunk.AttemptID) {
+	p := &n.position
+	if i := slices.IndexFunc(p.Opened, of(placement)); i >= 0 && p.Opened[i].Attempt >= a {
+		return
+	}
+	if i := slices.IndexFunc(p.Closed, of(placement)); i >= 0 && p.Closed[i].Attempt > a {
+		return
+	}
+	n.reopen(placement, a)
+	p.Closed = append(p.Closed, closed{Placement: placement, Attempt: a, Seq: p.Seq})
+}
+
+// open takes note that attempt a lets applications onto placement.
+func (n *numbering) open(placement chunk.PlacementID, a chunk.AttemptID) {
+	p := &n.position
+	if i := slices.IndexFunc(p.Closed, of(placement)); i >= 0 && p.Closed[i].Attempt > a {
+		return // late: a newer attempt has closed it
+	}
+	n.reopen(placement, a)
+	if i := slices.IndexFunc(p.Opened, of(placement)); i >= 0 {
+		a = max(a, p.Opened[i].Attempt)
+	}
+	p.Opened = append(slices.DeleteFunc(slices.Clone(p.Opened), of(placement)), closed{Placement: placement, Attempt: a})
+}
+
+// reopen forgets that placement was past its final marker. What came behind the
+// marker of the same attempt is no straggler: that attempt was never published with
+// it, or the lanes have yet to pass a later one.
+func (n *numbering) reopen(placement chunk.PlacementID, a chunk.AttemptID) {
+	p := &n.position
+	if i := slices.IndexFunc(p.Closed, of(placement)); i >= 0 && p.Closed[i].Attempt == a {
+		n.reprieve = &Reprieve{Shard: p.Shard, Placement: placement, Attempt: a, From: p.Closed[i].Seq, To: p.Seq}
+	}
+	p.Closed = slices.DeleteFunc(slices.Clone(p.Closed), of(placement))
+}
+
+// gone forgets a placement that is dropped.
+func (n *numbering) gone(placement chunk.PlacementID) {
+	p := &n.position
+	p.Closed = slices.DeleteFunc(slices.Clone(p.Closed), of(placement))
+	p.Opened = slices.DeleteFunc(slices.Clone(p.Opened), of(placement))
 }
 
 // forget drops what is known of a placement whose database is dropped.
 func (n *numbering) forget(e *event.Event) {
 	if placement, ok := chunk.PlacementOf(e.Database); ok && e.Op == "dropDatabase" {
-		n.open(placement)
+		n.gone(placement)
 	}
 }
 

@@ -251,10 +251,54 @@ func TestDDLAndTheUnknownGoEverywhere(t *testing.T) {
 	}
 }
 
+// finalOf is the final marker of an attempt's round on placement 42.
+func finalOf(a chunk.AttemptID, round int64) fields {
+	return marked(chunk.Marker{Kind: chunk.FinalMarker, Migration: 7, Attempt: a, Placement: 42, Round: round})
+}
+
+// opened is the open record of an attempt on placement 42.
+func opened(a chunk.AttemptID) fields {
+	return fields{op: "update", db: "drover", coll: "fences", id: int64(42), update: bson.D{{Key: "state", Value: "open"}, {Key: "opened", Value: int64(a)}}}
+}
+
+// What came behind a final marker that another one of the same attempt followed, or
+// that attempt's way back, was applied like any other event: it must not be counted
+// as lost, nor keep the old placement from being dropped.
+func TestStragglersAreTakenBack(t *testing.T) {
+	t.Parallel()
+
+	back := func(from, to int64) []Reprieve {
+		return []Reprieve{{Shard: "s", Placement: 42, Attempt: 6, From: from, To: to}}
+	}
+	for name, tt := range map[string]struct {
+		in   []fields
+		want []Reprieve
+	}{
+		"a second round":                   {[]fields{plain(0), finalOf(6, 1), plain(1), finalOf(6, 2)}, back(2, 4)},
+		"a way back":                       {[]fields{finalOf(6, 1), plain(1), opened(6)}, back(1, 3)},
+		"a way back after two rounds":      {[]fields{finalOf(6, 1), finalOf(6, 2), plain(1), opened(6)}, append(back(1, 2), back(2, 4)...)},
+		"a rollback of what was published": {[]fields{finalOf(6, 1), plain(1), opened(8)}, nil},
+		"another attempt's final marker":   {[]fields{finalOf(6, 1), plain(1), finalOf(7, 1)}, nil},
+		"nothing was closed":               {[]fields{plain(1), opened(6)}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			var got []Reprieve
+			for _, o := range feed(t, fresh(2), tt.in...) {
+				if o.reprieve != nil {
+					got = append(got, *o.reprieve)
+				}
+			}
+			require.Equal(t, tt.want, got)
+		})
+	}
+}
+
 func TestStragglers(t *testing.T) {
 	t.Parallel()
 
-	final := marked(chunk.Marker{Kind: chunk.FinalMarker, Migration: 7, Attempt: 6, Placement: 42, Round: 1})
+	final := finalOf(6, 1)
 	reopen := marked(chunk.Marker{Kind: chunk.OpenMarker, Migration: 7, Attempt: 8, Placement: 42, Round: 1})
 	other := plain(1)
 	other.db = "flights_0004_p43"
@@ -284,7 +328,13 @@ func TestStragglers(t *testing.T) {
 		"a database made again":       {[]fields{final, {op: "dropDatabase", db: "flights_0003_p42"}, plain(2)}, nil},
 		"two attempts, two finals":    {[]fields{final, final, reopen, plain(2)}, nil},
 		"a database of another kind":  {[]fields{final, {op: "insert", db: "p42", coll: "c", id: 1, doc: bson.D{}}}, nil},
-		"closed again after a return": {[]fields{final, reopen, final, plain(2)}, []int64{4}},
+		"closed again after a return": {[]fields{final, reopen, finalOf(9, 1), plain(2)}, []int64{4}},
+		// A coordinator that slept through its own way back:
+		"a late marker after the way back":   {[]fields{opened(6), final, plain(1)}, nil},
+		"a late marker after a newer open":   {[]fields{final, opened(6), opened(8), finalOf(7, 1), plain(1)}, nil},
+		"a late marker of an older attempt":  {[]fields{finalOf(9, 1), final, opened(6), plain(1)}, []int64{4}},
+		"the next attempt after a way back":  {[]fields{final, opened(6), finalOf(7, 1), plain(1)}, []int64{4}},
+		"a late marker after a dropped past": {[]fields{opened(6), {op: "dropDatabase", db: "flights_0003_p42"}, finalOf(5, 1), plain(1)}, []int64{4}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

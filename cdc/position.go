@@ -29,6 +29,19 @@ type Positions interface {
 type Stragglers interface {
 	// Report is idempotent under (shard, seq).
 	Report(ctx context.Context, s Straggler) error
+	// Withdraw takes back what was reported of a placement between two changes: the
+	// attempt that had closed it closed it again, or went back, so that lanes apply
+	// these too. Idempotent.
+	Withdraw(ctx context.Context, r Reprieve) error
+}
+
+// Reprieve is a stretch of a shard's log, both ends excluded, whose changes of a
+// placement are no stragglers after all.
+type Reprieve struct {
+	Shard     string
+	Placement chunk.PlacementID
+	Attempt   chunk.AttemptID
+	From, To  int64
 }
 
 // Straggler is one such change, in full.
@@ -59,6 +72,7 @@ type Position struct {
 	Open       transaction    `bson:"open"`             // the transaction that Seq belongs to
 	Labels     []transaction  `bson:"labels,omitempty"` // the newest replicators' transactions, oldest first
 	Closed     []closed       `bson:"closed"`           // placements past their final marker
+	Opened     []closed       `bson:"opened,omitempty"` // the newest attempt that opened each placement
 	Lost       string         `bson:"lost,omitempty"`   // why this position can never be resumed
 }
 
@@ -75,16 +89,18 @@ func (t transaction) holds(session []byte, number int64) bool {
 	return len(session) > 0 && number == t.Number && string(session) == string(t.Session)
 }
 
-// closed is a placement that must not change.
+// closed is a placement that must not change, or, in Opened, one that may, and the
+// attempt that said so.
 type closed struct {
 	Placement chunk.PlacementID `bson:"placement"`
 	Attempt   chunk.AttemptID   `bson:"attempt"`
+	Seq       int64             `bson:"seq,omitempty"` // of the final marker
 }
 
 // clone gives a copy that shares nothing that numbering changes in place.
 func (p *Position) clone() Position {
 	c := *p
-	c.Last, c.Counts, c.Closed = slices.Clone(p.Last), slices.Clone(p.Counts), slices.Clone(p.Closed)
+	c.Last, c.Counts, c.Closed, c.Opened = slices.Clone(p.Last), slices.Clone(p.Counts), slices.Clone(p.Closed), slices.Clone(p.Opened)
 	return c
 }
 

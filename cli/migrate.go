@@ -23,6 +23,7 @@ func newMigrateCommand(a *app) *cobra.Command {
 		a.verb(contract.ResumeUpdate, "End a pause, or try again what failed"),
 		a.verb(contract.AbortUpdate, "Give up: the source serves on, the target's copy is removed"),
 		a.verb(contract.RollbackUpdate, "During burn-in: let the old placement serve again"),
+		a.verb(contract.DrillUpdate, "During burn-in: switch back and forth again, and compare both placements each time"),
 		a.verb(contract.CompleteUpdate, "End burn-in now and drop the placement that does not serve"),
 	)
 }
@@ -60,7 +61,8 @@ func newMigrateStart(a *app) *cobra.Command {
 	f.StringVar(&in.Window, "window", "", "switch only within this part of the day, UTC, as 22:00-04:00; approve switches before")
 	f.DurationVar(&waitForOpen, "wait-for-open", 0, "the gate waits while a transaction or cursor on the source is older; 0 only shows them")
 	f.StringVar(&in.Complete, "complete", contract.Automatic, "automatic: drop the old placement after burn-in; manual: wait for drover migrate complete")
-	f.DurationVar(&burnIn, "burn-in", time.Hour, "how long the old placement is kept current for a rollback")
+	f.StringVar(&in.Kind, "kind", contract.MoveKind, "move, upgrade or bin-pack: how long burn-in lasts by default (24h, 168h, 1h)")
+	f.DurationVar(&burnIn, "burn-in", 0, "how long the old placement is kept current for a rollback; 0: as --kind says")
 	f.StringVar(&in.Reason, "reason", "", "shown to people")
 	f.BoolVar(&watch, "watch", false, "follow the move until it ends")
 	_ = c.MarkFlagRequired("to")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -41,8 +42,21 @@ func (a *app) printStatus(st contract.Status, p *contract.Progress) error {
 		for _, s := range st.Switches {
 			rows = append(rows, []string{fmt.Sprintf("attempt %d", s.Attempt), switchText(s)})
 		}
+		rows = append(rows, drillRows(st.Drills)...)
 		return append(rows, []string{"you may", strings.Join(st.Updates, ", ")})
 	})
+}
+
+// drillRows shows what drills found.
+func drillRows(drills []contract.DrillReport) (rows [][]string) {
+	for _, d := range drills {
+		for _, l := range d.Legs {
+			rows = append(rows, []string{"drill", fmt.Sprintf("%s to %s: window %.1f ms, %d tries, %d documents compared, %d differ",
+				l.From, l.To, l.WindowMS, l.Attempts, l.Documents, l.Mismatches)})
+		}
+		rows = append(rows, []string{"drill of " + d.StartedAt.UTC().Format(time.DateTime), d.Outcome})
+	}
+	return rows
 }
 
 func place(p chunk.Placement) string {

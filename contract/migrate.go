@@ -14,7 +14,8 @@ type MigrateInput struct {
 	Approval    string   `json:"approval,omitempty"`    // "automatic" (default) or "manual": wait for the approve update before each switch
 	Window      string   `json:"window,omitempty"`      // as "22:00-04:00", UTC: switch forth only then, unless an operator approves
 	WaitForOpen Duration `json:"waitForOpen,omitempty"` // the gate refuses while a transaction or cursor on the source is older; 0 only shows them
-	BurnIn      Duration `json:"burnIn,omitempty"`      // how long the old placement stays current; default 1h
+	Kind        string   `json:"kind,omitempty"`        // "move" (default), "upgrade" or "bin-pack": says the default of BurnIn
+	BurnIn      Duration `json:"burnIn,omitempty"`      // how long the old placement stays current; default 24h, upgrade 168h, bin-pack 1h
 	Complete    string   `json:"complete,omitempty"`    // "automatic" (default): drop the old placement after burn-in; "manual": wait for complete
 	RequestedBy string   `json:"requestedBy,omitempty"` // shown to people
 	Reason      string   `json:"reason,omitempty"`      // shown to people
@@ -190,5 +191,6 @@ type Status struct {
 	Validation *ValidateResult `json:"validation,omitempty"`
 	Gate       *GateReport     `json:"gate,omitempty"`
 	Switches   []SwitchResult  `json:"switches,omitempty"`
+	Drills     []DrillReport   `json:"drills,omitempty"`
 	Updates    []string        `json:"updates"` // what may be asked of it now
 }

@@ -24,6 +24,7 @@ type Attempt struct {
 	Direction chunk.AttemptID // of the lanes that feed the target: the newest attempt of the migration that was published before
 	Deadline  time.Time       // by Postgres' clock
 	Left      time.Duration   // until the deadline when it was read, by Postgres' clock; negative past it
+	Unbroken  bool            // the metadata's server is the one, without a restart, that the attempt began on
 	Overdue   bool            // it holds traffic or leases past its deadline: the watchdog's
 	Reason    string
 	Term      int64  // of the source's primary at the fence
@@ -45,7 +46,7 @@ type Moment struct {
 const attemptColumns = `v.id, v.migration, v.chunk, v.state, v.key, v.direction, v.deadline, v.reason, v.source_term, v.source_process,
 	v.token, v.timeline, v.created_at, v.changed_at,
 	v.source_id, v.source_shard, v.source_database, v.source_state,
-	v.target_id, v.target_shard, v.target_database, v.target_state, v.overdue, v.left_seconds`
+	v.target_id, v.target_shard, v.target_database, v.target_state, v.overdue, v.left_seconds, v.same_server`
 
 // Statements of the fence window, see hotStatements.
 const (
@@ -64,7 +65,7 @@ func scanAttempt(row pgx.CollectableRow) (a Attempt, err error) {
 	err = row.Scan(&a.ID, &a.Migration, &a.Chunk, &a.State, &a.Key, &a.Direction, &a.Deadline, &a.Reason, &a.Term, &a.Process,
 		&a.Token, &timeline, &a.CreatedAt, &a.ChangedAt,
 		&a.Source.ID, &a.Source.Shard, &a.Source.Database, &a.Source.State,
-		&a.Target.ID, &a.Target.Shard, &a.Target.Database, &a.Target.State, &a.Overdue, &left)
+		&a.Target.ID, &a.Target.Shard, &a.Target.Database, &a.Target.State, &a.Overdue, &left, &a.Unbroken)
 	if err != nil {
 		return a, err
 	}
@@ -86,7 +87,7 @@ func (s *Store) oneAttempt(ctx context.Context, q string, args ...any) (Attempt,
 // one of the migration, state preparing, to be fencing within the time given.
 // The same key asking again is given its attempt, whatever has become of it.
 //
-// Refusals: "attempt.open" (another one is not finished), "attempt.phase" (the
+// Refusals: "attempt.open" (transient: another one is not finished), "attempt.phase" (the
 // migration is neither switching nor in burn-in), "attempt.placements" (the
 // target is not a mirror), "lease.held_exclusive" (transient: a shard is being
 // repaired).

@@ -66,7 +66,11 @@ func decode(err error, format string, args ...any) error {
 		if !known {
 			code = "metadata.constraint"
 		}
-		return failure.New(failure.Invalid, code, "%s: %w", what, err)
+		kind := failure.Invalid
+		if code == "attempt.open" { // lost a race with one that will end
+			kind = failure.Transient
+		}
+		return failure.New(kind, code, "%s: %w", what, err)
 	case e.Code == invalidTextEncoding:
 		return failure.New(failure.Invalid, "metadata.text", "%s: %w", what, err)
 	case e.Code == undefinedTable || e.Code == undefinedFunction:

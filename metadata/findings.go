@@ -11,43 +11,6 @@ import (
 	"drover/chunk"
 )
 
-// Straggler is an event that nobody may have caused any more: an unlabelled
-// change of a placement that has been left. It is kept in full.
-type Straggler struct {
-	Shard     string
-	Placement chunk.PlacementID
-	Seq       int64
-	Kind      string
-	Event     []byte // as in the captured log
-	SeenAt    time.Time
-}
-
-// AddStraggler keeps a straggler. The same event again is no error.
-func (s *Store) AddStraggler(ctx context.Context, g Straggler) error {
-	const q = `insert into stragglers (shard, placement, seq, kind, event) values ($1, $2, $3, $4, $5) on conflict (shard, seq) do nothing`
-	_, err := s.pool.Exec(ctx, q, g.Shard, int64(g.Placement), g.Seq, g.Kind, g.Event)
-	return decode(err, "keep straggler %d of shard %s", g.Seq, g.Shard)
-}
-
-// Stragglers gives the stragglers of some placements, oldest first; of all when
-// none is named.
-func (s *Store) Stragglers(ctx context.Context, placements ...chunk.PlacementID) ([]Straggler, error) {
-	ids := make([]int64, 0, len(placements))
-	for _, p := range placements {
-		ids = append(ids, int64(p))
-	}
-	const q = `select shard, placement, seq, kind, event, seen_at from stragglers
-		where cardinality($1::bigint[]) = 0 or placement = any($1) order by id`
-	rows, err := s.pool.Query(ctx, q, ids)
-	if err != nil {
-		return nil, decode(err, "list stragglers")
-	}
-	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (g Straggler, err error) {
-		return g, row.Scan(&g.Shard, &g.Placement, &g.Seq, &g.Kind, &g.Event, &g.SeenAt)
-	})
-	return all, decode(err, "list stragglers")
-}
-
 // Quarantined is an event that a lane could not decide how to apply.
 type Quarantined struct {
 	Lane   chunk.Lane

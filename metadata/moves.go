@@ -131,7 +131,7 @@ func (s *Store) Migrations(ctx context.Context, f MigrationFilter) ([]Migration,
 // What a phase says must be true already, else it is refused: burn-in and
 // completing need a live target ("migration.target_not_live"), replicating and
 // aborting a live source ("migration.source_not_live"), completing and aborting
-// no open attempt ("migration.attempt_open"), done and aborted that the leaving
+// no open attempt (transient "migration.attempt_open"), done and aborted that the leaving
 // placement is gone ("migration.not_dropped").
 func (s *Store) SetPhase(ctx context.Context, id chunk.MigrationID, from, to chunk.Phase) error {
 	if !from.CanBecome(to) {

@@ -124,7 +124,7 @@ func testLateActorsAreHarmless(t *testing.T, b *bundle) {
 	require.Empty(t, cut.Dropped, "a late fence is void")
 	require.NoError(t, insert(t, b.docs(t, p)))
 
-	require.NoError(t, b.set.WriteFence(ctx, p.ID, 7, time.Now()))
+	require.NoError(t, b.set.WriteFence(ctx, p.ID, 7, 0, time.Now()))
 	err = b.set.CreateGrants(ctx, p, 6)
 	require.True(t, failure.Is(err, failure.Lost), "grants of an overtaken attempt are not made again: %v", err)
 }
@@ -139,7 +139,7 @@ func TestFenceSurvivesACrashOfTheShard(t *testing.T) {
 	require.NoError(t, b.set.CreateGrants(ctx, p, 6))
 	before, err := b.set.Identity(ctx)
 	require.NoError(t, err)
-	require.NoError(t, b.set.WriteFence(ctx, p.ID, 6, time.Now().Add(time.Second)))
+	require.NoError(t, b.set.WriteFence(ctx, p.ID, 6, 0, time.Now().Add(time.Second)))
 	b.fence(t, f, p, shard.Writes, 6)
 	same, err := b.set.Identity(ctx)
 	require.NoError(t, err)
@@ -272,9 +272,9 @@ func testFenceDocumentsFollowTheNewestAttempt(t *testing.T, b *bundle) {
 	require.False(t, ok)
 
 	deadline := time.Now().Add(time.Second).UTC().Truncate(time.Millisecond)
-	require.NoError(t, b.set.WriteFence(ctx, 742, 6, deadline))
-	require.NoError(t, b.set.WriteFence(ctx, 742, 6, deadline))
-	lost(b.set.WriteFence(ctx, 742, 5, deadline))
+	require.NoError(t, b.set.WriteFence(ctx, 742, 6, 0, deadline))
+	require.NoError(t, b.set.WriteFence(ctx, 742, 6, 0, deadline))
+	lost(b.set.WriteFence(ctx, 742, 5, 0, deadline))
 	lost(b.set.WriteOpenRecord(ctx, 742, 5, 1))
 	to := shard.Forward{Shard: "s2", Placement: 43, Database: "flights_0001_p43", Token: 9}
 	require.NoError(t, b.set.SetForward(ctx, 742, 6, to))
@@ -284,16 +284,24 @@ func testFenceDocumentsFollowTheNewestAttempt(t *testing.T, b *bundle) {
 	require.Equal(t, shard.Fence{Placement: 742, Attempt: 6, Deadline: deadline, State: shard.FenceUp, Forward: &to}, f)
 
 	require.NoError(t, b.set.WriteOpenRecord(ctx, 742, 8, 11))
-	lost(b.set.WriteFence(ctx, 742, 8, deadline))
+	lost(b.set.WriteFence(ctx, 742, 8, 0, deadline))
 	lost(b.set.SetForward(ctx, 742, 8, to))
 	lost(b.set.SetForward(ctx, 742, 6, to))
 	f, _, err = b.set.ReadFence(ctx, 742)
 	require.NoError(t, err)
 	require.Equal(t, shard.Fence{Placement: 742, Attempt: 8, State: shard.FenceOpen, Opened: 8, Token: 11}, f)
-	require.NoError(t, b.set.WriteFence(ctx, 742, 9, deadline))
+	require.NoError(t, b.set.WriteFence(ctx, 742, 9, 0, deadline))
 	f, _, err = b.set.ReadFence(ctx, 742)
 	require.NoError(t, err)
 	require.EqualValues(t, 8, f.Opened, "what was opened stays on record")
+	require.NoError(t, b.set.WriteFence(ctx, 742, 10, 31, deadline))
+	lost(b.set.WriteFence(ctx, 742, 10, 30, deadline)) // an older run of the coordinator
+	require.NoError(t, b.set.RaiseLease(ctx, 32))
+	require.NoError(t, b.set.RaiseLease(ctx, 32))
+	lost(b.set.WriteFence(ctx, 742, 10, 31, deadline)) // somebody exclusive was there
+	lost(b.set.WriteFence(ctx, 742, 11, 31, deadline))
+	lost(b.set.RaiseLease(ctx, 31))
+	require.NoError(t, b.set.WriteFence(ctx, 742, 11, 33, deadline))
 	require.NoError(t, b.set.WriteOpenRecord(ctx, 744, 8, 17))
 	token, err := b.set.MaxToken(ctx)
 	require.NoError(t, err)

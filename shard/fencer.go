@@ -205,8 +205,15 @@ func (f *Fencer) Barrier(ctx context.Context, p chunk.Placement, k GrantKind, cu
 }
 
 // Pay shows the fence to one member that was owed it. It fails while the member
-// cannot be shown it.
+// cannot be shown it. An empty cut is what the primary has applied by now.
 func (f *Fencer) Pay(ctx context.Context, host string, p chunk.Placement, k GrantKind, cut Cut) error {
+	if cut.At.IsZero() {
+		_, view, err := f.look(ctx)
+		if err != nil {
+			return err
+		}
+		cut.At = view.Optimes.Applied.TS
+	}
 	n, err := f.node(host, false)
 	if err != nil {
 		return err

@@ -39,6 +39,7 @@ type Fence struct {
 	Opened    chunk.AttemptID   `bson:"opened,omitempty"` // the newest attempt that opened the placement; a fence leaves it
 	Token     chunk.Token       `bson:"token,omitempty"`  // of the route, once open
 	Forward   *Forward          `bson:"forward,omitempty"`
+	Lease     int64             `bson:"lease,omitempty"` // the newest lease epoch that acted on the placement
 }
 
 // fences is the collection of the fence documents.
@@ -57,15 +58,36 @@ func (s *Set) ReadFence(ctx context.Context, p chunk.PlacementID) (f Fence, ok b
 }
 
 // WriteFence records that an attempt fences the placement. Kind Lost when a newer
-// attempt did already, or when this one has opened it again.
-func (s *Set) WriteFence(ctx context.Context, p chunk.PlacementID, a chunk.AttemptID, deadline time.Time) error {
+// attempt did already, when this one has opened it again, and under a lease epoch
+// older than one that the document has seen: a newer run of the coordinator, or an
+// exclusive holder ([Set.RaiseLease]), was there.
+func (s *Set) WriteFence(ctx context.Context, p chunk.PlacementID, a chunk.AttemptID, lease int64, deadline time.Time) error {
+	current := bson.E{Key: "lease", Value: bson.D{{Key: "$not", Value: bson.D{{Key: "$gt", Value: lease}}}}}
 	return s.changeFence(ctx, p, a, bson.D{
-		{Key: "$set", Value: bson.D{{Key: "attempt", Value: a}, {Key: "deadline", Value: deadline}, {Key: "state", Value: FenceUp}}},
+		{Key: "$set", Value: bson.D{{Key: "attempt", Value: a}, {Key: "deadline", Value: deadline}, {Key: "state", Value: FenceUp}, {Key: "lease", Value: lease}}},
 		{Key: "$unset", Value: bson.D{{Key: "forward", Value: ""}, {Key: "token", Value: ""}}},
 	}, bson.A{
-		bson.D{{Key: "attempt", Value: bson.D{{Key: "$lt", Value: a}}}},
-		bson.D{{Key: "attempt", Value: a}, {Key: "state", Value: FenceUp}},
+		bson.D{{Key: "attempt", Value: bson.D{{Key: "$lt", Value: a}}}, current},
+		bson.D{{Key: "attempt", Value: a}, {Key: "state", Value: FenceUp}, current},
 	})
+}
+
+// RaiseLease makes every fence document of the shard refuse a fence under an older
+// lease. An exclusive holder runs it before its work, and so keeps out a switch that
+// took its own lease before, whatever it still believes. Kind Lost when a newer
+// lease was there already.
+func (s *Set) RaiseLease(ctx context.Context, lease int64) error {
+	_, err := s.fences().UpdateMany(ctx,
+		bson.D{{Key: "lease", Value: bson.D{{Key: "$not", Value: bson.D{{Key: "$gte", Value: lease}}}}}},
+		bson.D{{Key: "$set", Value: bson.D{{Key: "lease", Value: lease}}}})
+	if err != nil {
+		return s.wrap(err, "raise the lease to %d", lease)
+	}
+	n, err := s.fences(majorityRead()).CountDocuments(ctx, bson.D{{Key: "lease", Value: bson.D{{Key: "$gt", Value: lease}}}})
+	if err == nil && n > 0 {
+		return failure.New(failure.Lost, "shard.lease_overtaken", "lease %d of shard %s is over: a newer one has acted on it", lease, s.Name())
+	}
+	return s.wrap(err, "see the lease raised to %d", lease)
 }
 
 // WriteOpenRecord records that an attempt has opened the placement, under the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"drover/chunk"
@@ -49,7 +50,7 @@ func (s *Switcher) Prepare(ctx context.Context, id chunk.AttemptID) error {
 	if err := dst.CreateGrants(ctx, at.Target, id); err != nil {
 		return fmt.Errorf("create grants of the target: %w", err)
 	}
-	if err := src.ParkTTL(ctx, at.Source); err != nil {
+	if err := src.ParkTTL(ctx, at.Source, id); err != nil {
 		return fmt.Errorf("park TTL of the source: %w", err)
 	}
 	return s.Stops.At(ctx, "switch.prepared")
@@ -60,8 +61,8 @@ func (s *Switcher) Prepare(ctx context.Context, id chunk.AttemptID) error {
 //
 // Before: preparing. After: closing, lanes closed, every write that was ever
 // acknowledged on the source is on the target. If interrupted: the watchdog
-// goes back at the deadline.
-func (s *Switcher) Fence(ctx context.Context, id chunk.AttemptID) (Timeline, error) {
+// goes back at the deadline. Leases are the epochs by shard that the caller holds.
+func (s *Switcher) Fence(ctx context.Context, id chunk.AttemptID, leases map[string]int64) (Timeline, error) {
 	at, src, dst, err := s.load(ctx, id)
 	if err != nil {
 		return nil, err
@@ -72,7 +73,7 @@ func (s *Switcher) Fence(ctx context.Context, id chunk.AttemptID) (Timeline, err
 	}
 	defer words.Close()
 
-	f := &fence{Switcher: s, src: src, dst: dst, words: words}
+	f := &fence{Switcher: s, src: src, dst: dst, words: words, lease: leases[at.Source.Shard]}
 	f.began = time.Now()
 	err = f.run(ctx, at)
 	return f.marks, err
@@ -86,6 +87,7 @@ type fence struct {
 	at       Attempt
 	src, dst Side
 	words    Words
+	lease    int64
 	identity Identity
 	round    int64
 }
@@ -138,7 +140,7 @@ func (f *fence) pass(ctx context.Context) error {
 }
 
 func (f *fence) fenceWrites(ctx context.Context) error {
-	if err := f.src.WriteFence(ctx, f.at.Source, f.at.ID, f.at.Deadline); err != nil {
+	if err := f.src.WriteFence(ctx, f.at.Source, f.at.ID, f.lease, f.at.Deadline); err != nil {
 		return fmt.Errorf("write fence document: %w", err)
 	}
 	if err := f.Stops.At(ctx, "switch.fence-written"); err != nil {
@@ -149,12 +151,26 @@ func (f *fence) fenceWrites(ctx context.Context) error {
 		return fmt.Errorf("drop write grants: %w", err)
 	}
 	f.mark("write_grants_dropped", fmt.Sprintf("%d roles", n))
-	owed, err := f.src.Barrier(ctx, f.at.Source, Writes)
-	if err != nil {
-		return fmt.Errorf("write barrier: %w", err)
+	if err := f.barrier(ctx, Writes); err != nil {
+		return err
 	}
-	f.mark("write_barrier", owedNote(owed))
 	return f.Stops.At(ctx, "switch.fenced")
+}
+
+// barrier shows the closed door to every member. What it owes to those that are
+// down is on record before anything goes on.
+func (f *fence) barrier(ctx context.Context, access Access) error {
+	owed, err := f.src.Barrier(ctx, f.at.Source, access)
+	if err != nil {
+		return fmt.Errorf("barrier of %s: %w", access, err)
+	}
+	if len(owed) > 0 {
+		if err := f.Ledger.Owe(ctx, f.at, access, owed); err != nil {
+			return fmt.Errorf("note who is owed the barrier of %s: %w", access, err)
+		}
+	}
+	f.mark(strings.TrimSuffix(string(access), "s")+"_barrier", owedNote(owed))
+	return nil
 }
 
 func (f *fence) drain(ctx context.Context) error {
@@ -212,11 +228,9 @@ func (f *fence) closeReads(ctx context.Context) error {
 	if _, err := f.src.DropGrants(ctx, f.at.Source, f.at.ID, Reads); err != nil {
 		return fmt.Errorf("drop read grants: %w", err)
 	}
-	owed, err := f.src.Barrier(ctx, f.at.Source, Reads)
-	if err != nil {
-		return fmt.Errorf("read barrier: %w", err)
+	if err := f.barrier(ctx, Reads); err != nil {
+		return err
 	}
-	f.mark("read_barrier", owedNote(owed))
 	return f.Stops.At(ctx, "switch.closed")
 }
 

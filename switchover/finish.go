@@ -107,8 +107,8 @@ func (s *Switcher) Conclude(ctx context.Context, id chunk.AttemptID) error {
 	if err := dst.DropApplierRole(ctx, at.Target, at.Migration, at.Direction); err != nil {
 		return fmt.Errorf("drop the lanes' role: %w", err)
 	}
-	if err := dst.RestoreTTL(ctx, at.Target); err != nil {
-		return fmt.Errorf("restore TTL of the target: %w", err)
+	if err := dst.RestoreTTL(ctx, at.Target, id); err != nil {
+		return s.unlessReached(ctx, id, fmt.Errorf("restore TTL of the target: %w", err), chunk.AttemptDone)
 	}
 	if _, err := s.Ledger.Advance(ctx, id, chunk.Open, chunk.AttemptDone, AdvanceOptions{}); err != nil {
 		return s.unlessReached(ctx, id, err, chunk.AttemptDone)
@@ -116,49 +116,41 @@ func (s *Switcher) Conclude(ctx context.Context, id chunk.AttemptID) error {
 	return nil
 }
 
-// Abandon gives the source back to the applications.
+// Abandon gives the source back to the applications. It needs the metadata and
+// the source: the publish is a compare-and-set of the row, so a row that is taken
+// back here was not published, and nobody has opened, or will open, the target.
 //
 // Before: anything before published, or aborting. After: aborted. If
 // interrupted: repeat; the watchdog does so by itself.
 func (s *Switcher) Abandon(ctx context.Context, id chunk.AttemptID, reason string) error {
-	at, src, dst, err := s.load(ctx, id)
-	if err != nil {
+	at, err := s.giveUp(ctx, id, reason)
+	if err != nil || at.State == chunk.AttemptAborted {
 		return err
-	}
-	switch at.State {
-	case chunk.AttemptAborted:
-		return nil
-	case chunk.Published, chunk.Open, chunk.AttemptDone:
-		return failure.New(failure.Lost, "switch.published", "attempt %d is %s: it goes forward only", id, at.State)
-	case chunk.Preparing, chunk.Fencing, chunk.Closing:
-		if err := s.mayGoBack(ctx, at, dst); err != nil {
-			return err
-		}
-		if at, err = s.Ledger.Advance(ctx, id, at.State, chunk.AttemptAborting, AdvanceOptions{Reason: reason}); err != nil {
-			return err
-		}
-	case chunk.AttemptAborting:
 	}
 	if err := s.Stops.At(ctx, "switch.aborting"); err != nil {
 		return err
 	}
+	src, err := s.Shards.Side(ctx, at.Source.Shard)
+	if err != nil {
+		return err
+	}
 	// The source's grants of this attempt may be missing if it never was prepared.
 	if err := src.CreateGrants(ctx, at.Source, id); err != nil {
-		return fmt.Errorf("create grants of the way back: %w", err)
+		return s.unlessReached(ctx, id, fmt.Errorf("create grants of the way back: %w", err), chunk.AttemptAborted)
 	}
 	// Before the grant: what is written from then on is no straggler, even behind
 	// a final marker.
 	if err := src.LiftFence(ctx, at.Source, id); err != nil {
-		return fmt.Errorf("lift the fence: %w", err)
+		return s.unlessReached(ctx, id, fmt.Errorf("lift the fence: %w", err), chunk.AttemptAborted)
 	}
 	err = s.Ledger.GrantLock(ctx, at.Source.Shard, func(ctx context.Context) error {
 		return src.GrantToData(ctx, at.Source, id)
 	})
 	if err != nil {
-		return fmt.Errorf("grant the source: %w", err)
+		return s.unlessReached(ctx, id, fmt.Errorf("grant the source: %w", err), chunk.AttemptAborted)
 	}
-	if err := src.RestoreTTL(ctx, at.Source); err != nil {
-		return fmt.Errorf("restore TTL of the source: %w", err)
+	if err := src.RestoreTTL(ctx, at.Source, id); err != nil {
+		return s.unlessReached(ctx, id, fmt.Errorf("restore TTL of the source: %w", err), chunk.AttemptAborted)
 	}
 	if _, err := s.Ledger.Advance(ctx, id, chunk.AttemptAborting, chunk.AttemptAborted, AdvanceOptions{}); err != nil {
 		return s.unlessReached(ctx, id, err, chunk.AttemptAborted)
@@ -166,9 +158,42 @@ func (s *Switcher) Abandon(ctx context.Context, id chunk.AttemptID, reason strin
 	return nil
 }
 
+// giveUp decides that an attempt goes back. It gives one that is aborting, or
+// aborted already.
+func (s *Switcher) giveUp(ctx context.Context, id chunk.AttemptID, reason string) (Attempt, error) {
+	at, err := s.Ledger.Attempt(ctx, id)
+	if err != nil || at.State == chunk.AttemptAborted {
+		return at, err
+	}
+	if isPublished(at.State) {
+		return at, failure.New(failure.Lost, "switch.published", "attempt %d is %s: it goes forward only", id, at.State)
+	}
+	if err := s.mayGoBack(ctx, at); err != nil {
+		return at, err
+	}
+	if at.State == chunk.AttemptAborting {
+		return at, nil
+	}
+	was := at
+	at, err = s.Ledger.Advance(ctx, id, was.State, chunk.AttemptAborting, AdvanceOptions{Deadline: s.Config.AbortWithin, Reason: reason})
+	if err == nil && was.Unbroken { // the server may have been exchanged since it was read
+		err = s.mayGoBack(ctx, at)
+	}
+	return at, err
+}
+
 // mayGoBack stops the way back when the target was opened by an attempt that
-// the row does not know of: a metadata that forgot a publish.
-func (s *Switcher) mayGoBack(ctx context.Context, at Attempt, dst Side) error {
+// the row does not know of: a metadata that forgot a publish. A server that ran
+// all the time since the attempt began has forgotten nothing; only after a
+// restart, a failover or a restore must the target be asked.
+func (s *Switcher) mayGoBack(ctx context.Context, at Attempt) error {
+	if at.Unbroken {
+		return nil
+	}
+	dst, err := s.Shards.Side(ctx, at.Target.Shard)
+	if err != nil {
+		return err
+	}
 	opened, err := dst.Opened(ctx, at.Target)
 	if err != nil {
 		return fmt.Errorf("read the target's open record: %w", err)

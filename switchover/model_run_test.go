@@ -112,7 +112,7 @@ func coordinator(a *actor) {
 		s := newSwitcher(p)
 		err := s.Prepare(ctx, id)
 		if err == nil {
-			_, err = s.Fence(ctx, id)
+			_, err = s.Fence(ctx, id, nil)
 		}
 		if err == nil {
 			_, err = s.Publish(ctx, switchover.PublishInput{Attempt: id})
@@ -143,7 +143,13 @@ func watchdog(a *actor) {
 			Switcher: newSwitcher(&ports{a: a, crash: func() bool { return false }}),
 			Metrics:  switchover.NewWatchdogMetrics(prometheus.NewRegistry()),
 		}
-		d.Look(context.Background())
+		ctx := context.Background()
+		open, _ := d.Switcher.Ledger.OpenAttempts(ctx)
+		for _, at := range open {
+			if at.Overdue {
+				_ = d.End(ctx, at)
+			}
+		}
 		if w.stop {
 			quiet++
 		}

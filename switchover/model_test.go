@@ -241,7 +241,7 @@ func (s *side) Drain(_ context.Context, p chunk.Placement, _ bool) (string, erro
 	}
 }
 
-func (s *side) WriteFence(_ context.Context, p chunk.Placement, a chunk.AttemptID, _ time.Time) error {
+func (s *side) WriteFence(_ context.Context, p chunk.Placement, a chunk.AttemptID, _ int64, _ time.Time) error {
 	return s.call(func() error { s.a.w.fences[p.ID] = max(s.a.w.fences[p.ID], a); return nil })
 }
 
@@ -299,8 +299,17 @@ func (s *side) CloseLanes(_ context.Context, _ chunk.MigrationID, d, by chunk.At
 func (s *side) DropApplierRole(context.Context, chunk.Placement, chunk.MigrationID, chunk.AttemptID) error {
 	return s.call(func() error { return nil })
 }
-func (s *side) ParkTTL(context.Context, chunk.Placement) error    { return nil }
-func (s *side) RestoreTTL(context.Context, chunk.Placement) error { return nil }
+func (s *side) ParkTTL(context.Context, chunk.Placement, chunk.AttemptID) error    { return nil }
+func (s *side) RestoreTTL(context.Context, chunk.Placement, chunk.AttemptID) error { return nil }
+func (s *side) Pay(context.Context, string, chunk.Placement, switchover.Access) error {
+	return nil
+}
+
+func (p *ports) Owe(context.Context, switchover.Attempt, switchover.Access, []string) error {
+	return nil
+}
+func (p *ports) Owed(context.Context) ([]switchover.Owed, error) { return nil, nil }
+func (p *ports) Paid(context.Context, switchover.Owed) error     { return nil }
 
 func (p *ports) Attempt(_ context.Context, id chunk.AttemptID) (at switchover.Attempt, err error) {
 	err = p.call(func() error { at = p.a.w.view(p.a.w.attempts[id]); return nil })
@@ -309,6 +318,7 @@ func (p *ports) Attempt(_ context.Context, id chunk.AttemptID) (at switchover.At
 
 func (w *world) view(r *row) switchover.Attempt {
 	at := r.at
+	at.Unbroken = w.rnd.IntN(4) > 0 // now and then the server has restarted
 	at.Overdue = r.deadline > 0 && (w.stop || w.now > r.deadline) || r.at.State == chunk.AttemptAborting && r.deadline == 0
 	return at
 }

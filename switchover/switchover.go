@@ -25,6 +25,7 @@ type Attempt struct {
 	Source    chunk.Placement // serves until the publish
 	Target    chunk.Placement
 	Deadline  time.Time // by Postgres' clock, zero before fencing
+	Unbroken  bool      // the metadata's server has not restarted since the attempt began: it cannot have forgotten a publish
 	Overdue   bool      // past its deadline, by Postgres' clock; or aborting without ever having had one
 	Token     chunk.Token
 }
@@ -77,7 +78,11 @@ type Side interface {
 	// still land, and aborts the open transactions of p. silent says that some
 	// proxy gave no word about its own.
 	Drain(ctx context.Context, p chunk.Placement, silent bool) (way string, err error)
-	WriteFence(ctx context.Context, p chunk.Placement, a chunk.AttemptID, deadline time.Time) error
+	// Pay shows the barrier to one member that was owed it.
+	Pay(ctx context.Context, host string, p chunk.Placement, access Access) error
+	// WriteFence is failure.Lost under a lease older than one that the fence
+	// document has seen: a newer run, or an exclusive holder, was there.
+	WriteFence(ctx context.Context, p chunk.Placement, a chunk.AttemptID, lease int64, deadline time.Time) error
 	// LiftFence marks p as served again for attempt a.
 	LiftFence(ctx context.Context, p chunk.Placement, a chunk.AttemptID) error
 	WriteMarker(ctx context.Context, m chunk.Marker) error
@@ -93,8 +98,10 @@ type Side interface {
 	// notes who closed them: only that attempt's way back opens them again.
 	CloseLanes(ctx context.Context, m chunk.MigrationID, direction, by chunk.AttemptID) error
 	DropApplierRole(ctx context.Context, p chunk.Placement, m chunk.MigrationID, direction chunk.AttemptID) error
-	ParkTTL(ctx context.Context, p chunk.Placement) error
-	RestoreTTL(ctx context.Context, p chunk.Placement) error
+	// ParkTTL and RestoreTTL are failure.Lost, and leave things as they were, when
+	// attempt a is not the newest one any more.
+	ParkTTL(ctx context.Context, p chunk.Placement, a chunk.AttemptID) error
+	RestoreTTL(ctx context.Context, p chunk.Placement, a chunk.AttemptID) error
 }
 
 // Shards finds the sides.
@@ -116,6 +123,15 @@ type PublishInput struct {
 	CatalogVersion int64
 }
 
+// Owed is a member that was down when a placement was closed, and may come back
+// with the old grants in its cache.
+type Owed struct {
+	Placement chunk.Placement
+	Access    Access
+	Host      string
+	Attempt   chunk.AttemptID // that closed it
+}
+
 // Ledger is the metadata as the protocol needs it.
 type Ledger interface {
 	Attempt(ctx context.Context, id chunk.AttemptID) (Attempt, error)
@@ -126,6 +142,12 @@ type Ledger interface {
 	Advance(ctx context.Context, id chunk.AttemptID, from, to chunk.AttemptState, o AdvanceOptions) (Attempt, error)
 	// Publish is the linearization point.
 	Publish(ctx context.Context, in PublishInput) (chunk.Token, error)
+	// Owe notes the members that a barrier of the attempt's source could not reach.
+	Owe(ctx context.Context, at Attempt, access Access, hosts []string) error
+	// Owed lists what is owed for placements that are closed.
+	Owed(ctx context.Context) ([]Owed, error)
+	// Paid forgets it.
+	Paid(ctx context.Context, o Owed) error
 	// GrantLock holds the shard's grant lock while do runs.
 	GrantLock(ctx context.Context, shard string, do func(context.Context) error) error
 }
@@ -153,13 +175,14 @@ type Comparer interface {
 // Config holds the protocol's times.
 type Config struct {
 	FenceDeadline time.Duration // an attempt that is not published by then goes back
+	AbortWithin   time.Duration // a way back that takes longer is the watchdog's
 	ProxyGrace    time.Duration // how long a silent proxy is waited for
 	LanePoll      time.Duration // how often the lanes' checkpoints are read
 }
 
 // Defaults of the protocol, see docs/configuration.md.
 func Defaults() Config {
-	return Config{FenceDeadline: time.Second, ProxyGrace: 150 * time.Millisecond, LanePoll: 2 * time.Millisecond}
+	return Config{FenceDeadline: time.Second, AbortWithin: 300 * time.Millisecond, ProxyGrace: 150 * time.Millisecond, LanePoll: 2 * time.Millisecond}
 }
 
 // Switcher runs the protocol.

@@ -2,7 +2,9 @@ package switchover
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,18 +13,35 @@ import (
 	"drover/internal/failure"
 )
 
+// Times of the watchdog.
+const (
+	lookTimeout = 2 * time.Second  // of one reading: a connection to a Postgres that has vanished must not hold up the next look
+	endTimeout  = 10 * time.Second // of one try to end an attempt
+	payTimeout  = 5 * time.Second  // of one try to show a member a barrier
+	payEvery    = time.Second      // how often the list of those who are owed one is read
+	remindEvery = 10 * time.Second // how often the same trouble is logged again
+)
+
 // Watchdog ends attempts whose coordinator is gone. It needs the metadata and
-// the shards, not Temporal, and compares nothing but the row.
+// the shards, not Temporal, and compares nothing but the row. One attempt that
+// cannot be ended holds up no other.
 type Watchdog struct {
 	Switcher *Switcher
 	Every    time.Duration // 100 ms
 	Metrics  *WatchdogMetrics
+
+	mu      sync.Mutex
+	busy    map[string]bool               // what runs now
+	stuck   map[chunk.AttemptID]time.Time // what could not be ended, and when that was logged
+	paying  time.Time                     // when the list of the owed was last read
+	running sync.WaitGroup
 }
 
 // WatchdogMetrics counts what the watchdog did.
 type WatchdogMetrics struct {
-	Back, Forward prometheus.Counter
-	Stuck         prometheus.Gauge // attempts that it could not end in its last look
+	Back, Forward, Paid prometheus.Counter
+	Stuck               prometheus.Gauge // overdue attempts that it could not end
+	Owed                prometheus.Gauge // members that have not seen a barrier
 }
 
 // NewWatchdogMetrics registers the watchdog's metrics.
@@ -30,14 +49,17 @@ func NewWatchdogMetrics(r prometheus.Registerer) *WatchdogMetrics {
 	m := &WatchdogMetrics{
 		Back:    prometheus.NewCounter(prometheus.CounterOpts{Name: "drover_watchdog_back_total", Help: "Attempts that the watchdog took back."}),
 		Forward: prometheus.NewCounter(prometheus.CounterOpts{Name: "drover_watchdog_forward_total", Help: "Attempts that the watchdog took forward."}),
-		Stuck:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "drover_watchdog_stuck_attempts", Help: "Overdue attempts that the watchdog could not end in its last look."}),
+		Paid:    prometheus.NewCounter(prometheus.CounterOpts{Name: "drover_watchdog_barriers_paid_total", Help: "Members that were shown, at their return, that a placement is closed."}),
+		Stuck:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "drover_watchdog_stuck_attempts", Help: "Overdue attempts that the watchdog could not end in its last try."}),
+		Owed:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "drover_watchdog_owed_barriers", Help: "Members that have not been shown that a placement is closed."}),
 	}
-	r.MustRegister(m.Back, m.Forward, m.Stuck)
+	r.MustRegister(m.Back, m.Forward, m.Paid, m.Stuck, m.Owed)
 	return m
 }
 
-// Run looks until ctx ends.
+// Run looks until ctx ends, and returns when everything that it began has ended.
 func (w *Watchdog) Run(ctx context.Context) error {
+	defer w.running.Wait()
 	tick := time.NewTicker(w.Every)
 	defer tick.Stop()
 	for {
@@ -50,7 +72,8 @@ func (w *Watchdog) Run(ctx context.Context) error {
 	}
 }
 
-// Look ends every attempt that is due, once.
+// Look begins to end every attempt that is due, and to show barriers to those
+// who are owed one; what runs already is left alone. [Watchdog.Wait] waits for it.
 func (w *Watchdog) Look(ctx context.Context) {
 	attempts, err := w.openAttempts(ctx)
 	if err != nil {
@@ -59,23 +82,19 @@ func (w *Watchdog) Look(ctx context.Context) {
 		}
 		return
 	}
-	stuck := 0
+	due := map[chunk.AttemptID]bool{}
 	for _, at := range attempts {
-		if err := w.end(ctx, at); err != nil && ctx.Err() == nil {
-			if failure.Is(err, failure.Lost) {
-				continue // the coordinator or another watchdog was first
-			}
-			stuck++
-			w.Switcher.Log.ErrorContext(ctx, "Watchdog cannot end an attempt",
-				slog.Int64("attempt", int64(at.ID)), slog.String("state", string(at.State)), slog.Any("error", err))
+		if at.Overdue {
+			due[at.ID] = true
+			w.begin(ctx, fmt.Sprintf("attempt %d", at.ID), endTimeout, func(ctx context.Context) { w.note(ctx, at, w.End(ctx, at)) })
 		}
 	}
-	w.Metrics.Stuck.Set(float64(stuck))
+	w.forget(due)
+	w.pay(ctx)
 }
 
-// lookTimeout bounds one reading of the rows: a connection to a Postgres that
-// has vanished must not hold up the next look.
-const lookTimeout = 2 * time.Second
+// Wait returns when nothing runs that a look has begun.
+func (w *Watchdog) Wait() { w.running.Wait() }
 
 func (w *Watchdog) openAttempts(ctx context.Context) ([]Attempt, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
@@ -83,13 +102,29 @@ func (w *Watchdog) openAttempts(ctx context.Context) ([]Attempt, error) {
 	return w.Switcher.Ledger.OpenAttempts(ctx)
 }
 
-// end does what the row demands, if it is due.
-func (w *Watchdog) end(ctx context.Context, at Attempt) error {
-	if !at.Overdue {
-		return nil // the coordinator has time until the deadline, and a little more to open
+// begin runs do beside the others, unless what goes by that name runs already.
+func (w *Watchdog) begin(ctx context.Context, name string, within time.Duration, do func(context.Context)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.busy[name] {
+		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
+	if w.busy == nil {
+		w.busy = map[string]bool{}
+	}
+	w.busy[name] = true
+	w.running.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, within)
+		defer cancel()
+		do(ctx)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.busy, name)
+	})
+}
+
+// End does what the row of an attempt that is due demands.
+func (w *Watchdog) End(ctx context.Context, at Attempt) error {
 	switch at.State {
 	case chunk.Preparing, chunk.Fencing, chunk.Closing, chunk.AttemptAborting:
 		if err := w.Switcher.Abandon(ctx, at.ID, "the watchdog found it past its deadline"); err != nil {
@@ -106,6 +141,75 @@ func (w *Watchdog) end(ctx context.Context, at Attempt) error {
 	case chunk.Open, chunk.AttemptDone, chunk.AttemptAborted: // nobody waits
 	}
 	return nil
+}
+
+// note keeps whether an attempt could be ended, and says so now and then.
+func (w *Watchdog) note(ctx context.Context, at Attempt, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	defer func() { w.Metrics.Stuck.Set(float64(len(w.stuck))) }()
+	if err == nil || failure.Is(err, failure.Lost) { // the coordinator or another watchdog was first
+		delete(w.stuck, at.ID)
+		return
+	}
+	if w.stuck == nil {
+		w.stuck = map[chunk.AttemptID]time.Time{}
+	}
+	if told, known := w.stuck[at.ID]; known && time.Since(told) < remindEvery {
+		return
+	}
+	w.stuck[at.ID] = time.Now()
+	w.Switcher.Log.ErrorContext(ctx, "Watchdog cannot end an attempt",
+		slog.Int64("attempt", int64(at.ID)), slog.String("state", string(at.State)), slog.Any("error", err))
+}
+
+// forget drops what is no longer due.
+func (w *Watchdog) forget(due map[chunk.AttemptID]bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id := range w.stuck {
+		if !due[id] {
+			delete(w.stuck, id)
+		}
+	}
+	w.Metrics.Stuck.Set(float64(len(w.stuck)))
+}
+
+// pay shows the barrier to the members that are owed it. A member that is still
+// away is tried again.
+func (w *Watchdog) pay(ctx context.Context) {
+	if time.Since(w.paying) < payEvery {
+		return
+	}
+	w.paying = time.Now()
+	w.begin(ctx, "list of the owed", lookTimeout, func(listing context.Context) {
+		owed, err := w.Switcher.Ledger.Owed(listing)
+		if err != nil {
+			return // the next look tells about a metadata that does not answer
+		}
+		w.Metrics.Owed.Set(float64(len(owed)))
+		for _, o := range owed {
+			w.begin(ctx, fmt.Sprintf("%s of %d at %s", o.Access, o.Placement.ID, o.Host), payTimeout, func(ctx context.Context) { w.payOne(ctx, o) })
+		}
+	})
+}
+
+// payOne shows one member that a placement is closed.
+func (w *Watchdog) payOne(ctx context.Context, o Owed) {
+	side, err := w.Switcher.Shards.Side(ctx, o.Placement.Shard)
+	if err == nil {
+		err = side.Pay(ctx, o.Host, o.Placement, o.Access)
+	}
+	if err == nil {
+		err = w.Switcher.Ledger.Paid(ctx, o)
+	}
+	log := w.Switcher.Log.With(slog.String("host", o.Host), slog.Int64("placement", int64(o.Placement.ID)), slog.String("access", string(o.Access)))
+	if err != nil {
+		log.DebugContext(ctx, "A member is still owed a barrier", slog.Any("error", err))
+		return
+	}
+	w.Metrics.Paid.Inc()
+	log.InfoContext(ctx, "A member has seen that a placement is closed")
 }
 
 func (w *Watchdog) tell(ctx context.Context, msg string, at Attempt) {

@@ -15,9 +15,6 @@ import (
 	"drover/internal/flow"
 )
 
-// defaultBurnIn is how long an old placement is kept current when nobody says.
-const defaultBurnIn = time.Hour
-
 // MigrateChunk moves one chunk to another shard while it is in use, and leaves
 // exactly one placement serving it.
 func MigrateChunk(ctx workflow.Context, in contract.MigrateInput) (contract.MigrateResult, error) {
@@ -64,7 +61,11 @@ type migration struct {
 	inWindow      bool // between prepare and its outcome: nothing may interrupt
 	abortReason   string
 	approved      bool
+	attempted     bool      // a switch was begun: who serves is what the metadata says
+	burnInUntil   time.Time // zero: not in burn-in with the target serving
 	rollbackAsked bool
+	drillAsked    bool
+	drilling      bool
 	completeAsked bool
 	resumed       bool // an operator said: try again
 }
@@ -115,8 +116,15 @@ func checkInput(in *contract.MigrateInput) error {
 	if in.BurnIn < 0 {
 		return invalid("burnIn is %s; want a positive duration", time.Duration(in.BurnIn))
 	}
+	if in.Kind == "" {
+		in.Kind = contract.MoveKind
+	}
+	burnIn, ok := contract.BurnInOf(in.Kind)
+	if !ok {
+		return invalid("kind is %q; want %q, %q or %q", in.Kind, contract.MoveKind, contract.UpgradeKind, contract.BinPackKind)
+	}
 	if in.BurnIn == 0 {
-		in.BurnIn = contract.Duration(defaultBurnIn)
+		in.BurnIn = contract.Duration(burnIn)
 	}
 	return nil
 }
@@ -239,6 +247,10 @@ func (m *migration) abandon(ctx workflow.Context, cause error) (contract.Migrate
 	m.lanes.stop(ctx)
 	if m.plan.Migration == 0 {
 		return contract.MigrateResult{}, cause
+	}
+	if err := m.reconcile(ctx); err != nil { // who serves is not known: nothing may be removed
+		m.log.Error("What became of the last attempt is not known", "error", err)
+		return m.finish(ctx, m.status.Phase), errors.Join(cause, err)
 	}
 	if m.serving.ID == m.plan.Target.ID { // published: what was made is what serves
 		return m.finish(ctx, m.status.Phase), cause

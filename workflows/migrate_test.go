@@ -69,7 +69,7 @@ func TestStepsFailClean(t *testing.T) {
 
 	for _, name := range []string{
 		"RegisterMigration", "ImportChunk", "ReplicateChanges", "ReplicateUntilInSync", "ValidateChunk", "CheckGate", "PrepareSwitch",
-		"FenceSource", "PublishRoute", "ConcludeSwitch", "DropSource",
+		"FenceSource", "PublishRoute", "ConcludeSwitch", "ReconcileSwitch", "DropSource",
 	} {
 		for _, lost := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/answerLost=%t", name, lost), func(t *testing.T) {
@@ -218,7 +218,7 @@ func TestBadInputIsRefused(t *testing.T) {
 	t.Parallel()
 
 	for _, in := range []contract.MigrateInput{
-		{To: "b"}, {Chunk: "d/0001"}, {Chunk: "d/0001", To: "b", Approval: "maybe"}, {Chunk: "d/0001", To: "b", BurnIn: -1},
+		{To: "b"}, {Chunk: "d/0001"}, {Chunk: "d/0001", To: "b", Approval: "maybe"}, {Chunk: "d/0001", To: "b", BurnIn: -1}, {Chunk: "d/0001", To: "b", Kind: "leap"},
 	} {
 		w := newWorld()
 		env := newEnv(t, w)

@@ -31,6 +31,7 @@ func (m *migration) verbs() []verb {
 		}},
 		{contract.RollbackUpdate, "lets the old placement serve again", m.mayRollback, func(contract.UpdateInput) { m.rollbackAsked = true }},
 		{contract.CompleteUpdate, "ends burn-in now and drops the placement that does not serve", m.mayComplete, func(contract.UpdateInput) { m.completeAsked = true }},
+		{contract.DrillUpdate, "switches back to the old placement and forth again, and compares both each time", m.mayDrill, func(contract.UpdateInput) { m.drillAsked = true }},
 	}
 }
 
@@ -82,11 +83,10 @@ func refuse(format string, args ...any) error {
 	return temporal.NewNonRetryableApplicationError(fmt.Sprintf(format, args...), "migration.not_now", nil)
 }
 
-func (m *migration) rolledBack() bool {
-	return m.status.Phase == chunk.BurnIn && m.serving.ID == m.plan.Source.ID
-}
-
 func (m *migration) mayApprove() error {
+	if m.drilling {
+		return refuse("a drill is running; nothing waits for approval")
+	}
 	if m.rolledBack() || (m.in.Approval == contract.Manual || m.in.Window != "") && m.status.Phase == chunk.Switching && !m.inWindow {
 		return nil
 	}
@@ -125,13 +125,29 @@ func (m *migration) mayAbort() error {
 }
 
 func (m *migration) mayRollback() error {
+	if m.drilling {
+		return refuse("a drill is running; it ends with the target serving, or waits for an operator")
+	}
 	if m.status.Phase == chunk.BurnIn && !m.rolledBack() && !m.inWindow {
 		return nil
 	}
 	return refuse("only a move in burn-in whose target serves can be rolled back; this one is in %s", m.status.Phase)
 }
 
+func (m *migration) mayDrill() error {
+	if m.drilling {
+		return refuse("a drill is running already")
+	}
+	if m.status.Phase == chunk.BurnIn && !m.rolledBack() && !m.inWindow && !m.paused {
+		return nil
+	}
+	return refuse("only a move in burn-in whose target serves can be drilled; this one is in %s", m.status.Phase)
+}
+
 func (m *migration) mayComplete() error {
+	if m.drilling {
+		return refuse("a drill is running; it ends with the target serving, or waits for an operator")
+	}
 	if m.status.Phase == chunk.BurnIn && !m.rolledBack() && !m.inWindow {
 		return nil
 	}
@@ -166,6 +182,12 @@ func (m *migration) show(ctx workflow.Context) {
 			outcome = fmt.Sprintf("published, window %.1f ms", s.WindowMS)
 		}
 		row(fmt.Sprintf("attempt %d", s.Attempt), outcome)
+	}
+	for _, d := range m.status.Drills {
+		for _, l := range d.Legs {
+			row("drill "+l.From+" → "+l.To, fmt.Sprintf("window %.1f ms, %d documents compared, %d differ", l.WindowMS, l.Documents, l.Mismatches))
+		}
+		row("drill", d.Outcome)
 	}
 	workflow.SetCurrentDetails(ctx, b.String())
 }

@@ -1,8 +1,8 @@
 package workflows
 
 import (
-	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -20,10 +20,36 @@ const maxAttempts = 10
 
 // switchOver brings the traffic to the target.
 func (m *migration) switchOver(ctx workflow.Context) error {
+	if err := m.reconcile(ctx); err != nil {
+		return err
+	}
 	if m.serving.ID == m.plan.Target.ID {
 		return nil // the step runs again after a pause or a failure behind the publish
 	}
 	return m.flip(ctx, m.in)
+}
+
+// reconcile learns from the metadata what became of the attempts, and ends what is
+// left of them. A step that failed behind the publish, or whose answer was lost, may
+// have changed who serves without this run knowing.
+func (m *migration) reconcile(ctx workflow.Context) error {
+	if !m.attempted {
+		return nil
+	}
+	res, err := flow.Call(ctx, named(flow.Quick(), "see what became of the attempts"), contract.ReconcileSwitch, m.plan.Ref)
+	if err != nil {
+		return err
+	}
+	m.serving, m.spare, m.direction = res.Serving, res.Spare, res.Direction
+	m.status.Serving = m.serving
+	for _, s := range res.Switches {
+		known := slices.ContainsFunc(m.status.Switches, func(k contract.SwitchResult) bool { return k.Attempt == s.Attempt && k.Published })
+		if !known {
+			m.status.Switches = append(m.status.Switches, s)
+		}
+	}
+	m.show(ctx)
+	return nil
 }
 
 // flip tries until the spare placement serves: gate, fence, publish, open.
@@ -53,7 +79,7 @@ func (m *migration) flip(ctx workflow.Context, p contract.MigrateInput) error {
 func (m *migration) attempt(ctx workflow.Context) (published bool, err error) {
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
-	m.inWindow = true
+	m.inWindow, m.attempted = true, true
 	defer func() { m.inWindow = false }()
 	ref, err := flow.Call(ctx, named(flow.Quick(), "prepare the switch"), contract.PrepareSwitch, m.lanesInput())
 	if flow.Code(err) == prepareLate { // the watchdog took it back meanwhile
@@ -100,55 +126,4 @@ func (m *migration) swap(ref contract.AttemptRef) {
 func named(o workflow.ActivityOptions, summary string) workflow.ActivityOptions {
 	o.Summary = summary
 	return o
-}
-
-// burnIn keeps the old placement current until the time is over or an operator
-// says so, and rolls back and forth on request.
-func (m *migration) burnIn(ctx workflow.Context) error {
-	for {
-		m.startLanes(ctx)
-		done, err := m.waitInBurnIn(ctx)
-		if err != nil {
-			return err
-		}
-		if done {
-			return nil
-		}
-		asked := m.in // an operator asked for it now: neither approval nor window
-		asked.Approval, asked.Window = contract.Automatic, ""
-		if err := m.flip(ctx, asked); err != nil {
-			return err
-		}
-	}
-}
-
-// waitInBurnIn returns true when the spare placement may go, false when the
-// traffic is to be switched to it.
-func (m *migration) waitInBurnIn(ctx workflow.Context) (bool, error) {
-	rolledBack := m.serving.ID == m.plan.Source.ID
-	m.rollbackAsked, m.approved = false, false
-	var err error
-	switch {
-	case rolledBack:
-		m.status.WaitingFor = "an operator: the old placement serves again; approve switches forth, abort removes the target"
-		m.show(ctx)
-		err = workflow.Await(ctx, func() bool { return m.approved })
-	case m.in.Complete == contract.Manual:
-		m.status.WaitingFor = "an operator: complete drops the old placement, rollback goes back to it"
-		m.show(ctx)
-		err = workflow.Await(ctx, func() bool { return m.completeAsked || m.rollbackAsked })
-	default:
-		m.status.WaitingFor = "the end of burn-in at " + workflow.Now(ctx).Add(time.Duration(m.in.BurnIn)).UTC().Format(time.RFC3339) +
-			"; complete ends it now, rollback goes back"
-		m.show(ctx)
-		_, err = workflow.AwaitWithTimeout(ctx, time.Duration(m.in.BurnIn), func() bool { return m.completeAsked || m.rollbackAsked })
-	}
-	m.status.WaitingFor = ""
-	if err != nil {
-		if laneErr := m.lanes.failure(); laneErr != nil {
-			return false, errors.Join(laneErr)
-		}
-		return false, err
-	}
-	return !m.rollbackAsked && !rolledBack, nil
 }

@@ -23,6 +23,7 @@ type world struct {
 	mu sync.Mutex
 
 	failAt     string // activity that fails
+	failToo    string // another one that does, for as long
 	failCount  int    // how often, 0 for always
 	answerLost bool   // the effect happens, the caller sees an error
 	kind       failure.Kind
@@ -62,7 +63,7 @@ func serve[In, Out any](r contract.Registry, w *world, a contract.Activity[In, O
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.calls[a.Name]++
-		if a.Name != w.failAt || w.failCount > 0 && w.calls[a.Name] > w.failCount {
+		if a.Name != w.failAt && a.Name != w.failToo || w.failCount > 0 && w.calls[a.Name] > w.failCount {
 			return effect(in)
 		}
 		if w.answerLost {
@@ -157,6 +158,19 @@ func (w *world) serveSwitch(env *testsuite.TestWorkflowEnvironment) {
 	serve(env, w, contract.SettleAttempt, func(in contract.SettleInput) (contract.SwitchResult, error) {
 		w.fenced = false
 		return contract.SwitchResult{Attempt: in.Attempt, Published: w.published[in.Attempt], Reason: in.Reason}, nil
+	})
+	serve(env, w, contract.ReconcileSwitch, func(contract.Ref) (contract.ReconcileResult, error) {
+		res := contract.ReconcileResult{Serving: source, Spare: target}
+		if w.serving == target.ID {
+			res.Serving, res.Spare = target, source
+		}
+		for id := range chunk.AttemptID(w.attempts) {
+			if w.published[id+1] {
+				res.Direction = id + 1
+				res.Switches = append(res.Switches, contract.SwitchResult{Attempt: id + 1, Published: true})
+			}
+		}
+		return res, nil
 	})
 	serve(env, w, contract.ConcludeSwitch, func(contract.AttemptRef) (contract.None, error) { return contract.None{}, nil })
 }

@@ -46,7 +46,7 @@ var attemptCases = map[string]func(*testing.T, *fleet){
 		require.Equal(t, a.ID, again.ID)
 		require.Equal(t, a.Deadline, again.Deadline)
 		_, err = f.BeginAttempt(t.Context(), m.ID, "k2", time.Minute)
-		requireFailure(t, err, failure.Invalid, "attempt.open")
+		requireFailure(t, err, failure.Transient, "attempt.open")
 
 		f.advance(t, a.ID, chunk.Preparing, chunk.AttemptAborting, 0)
 		f.advance(t, a.ID, chunk.AttemptAborting, chunk.AttemptAborted, 0)
@@ -58,6 +58,62 @@ var attemptCases = map[string]func(*testing.T, *fleet){
 		require.Greater(t, b.ID, a.ID)
 		_, err = f.BeginAttempt(t.Context(), 99, "k", time.Minute)
 		requireFailure(t, err, failure.Invalid, "migration.unknown")
+	},
+
+	"RestartOfTheServerShows": func(t *testing.T, f *fleet) {
+		m := f.switching(t)
+		a, err := f.BeginAttempt(t.Context(), m.ID, "k1", time.Minute)
+		require.NoError(t, err)
+		require.True(t, a.Unbroken)
+		// Another server has another time of its start.
+		require.NoError(t, f.exec(t, `create or replace function this_server() returns text language sql stable as $$ select 'another' $$`))
+		a, err = f.Attempt(t.Context(), a.ID)
+		require.NoError(t, err)
+		require.False(t, a.Unbroken)
+	},
+
+	"WayBackHasADeadlineOfItsOwn": func(t *testing.T, f *fleet) {
+		m := f.switching(t)
+		a, err := f.BeginAttempt(t.Context(), m.ID, "k1", time.Hour)
+		require.NoError(t, err)
+		a, err = f.Settle(t.Context(), a.ID, "because")
+		require.NoError(t, err)
+		require.Equal(t, chunk.AttemptAborting, a.State)
+		require.Less(t, a.Left, time.Minute, "nobody would look after it for an hour")
+	},
+
+	"BarriersAreOwedUntilPaid": func(t *testing.T, f *fleet) {
+		m := f.switching(t)
+		r := f.closing(t, m)
+		owed := func() (hosts []string) {
+			all, err := f.OwedBarriers(t.Context())
+			require.NoError(t, err)
+			for _, o := range all {
+				hosts = append(hosts, o.Access+" "+o.Host)
+			}
+			return hosts
+		}
+		require.NoError(t, f.OweBarrier(t.Context(), m.Source.ID, "writes", r.Attempt, []string{"h2", "h1"}))
+		require.NoError(t, f.OweBarrier(t.Context(), m.Source.ID, "writes", r.Attempt, []string{"h2"}))
+		require.Empty(t, owed(), "nobody is shown a door that may open again")
+		_, err := f.Publish(t.Context(), r)
+		require.NoError(t, err)
+		require.ElementsMatch(t, []string{"writes h1", "writes h2"}, owed())
+		all, err := f.OwedBarriers(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, m.Source.Database, all[0].Placement.Database)
+		older := all[0]
+		older.Attempt--
+		require.NoError(t, f.BarrierPaid(t.Context(), older))
+		require.Len(t, owed(), 2, "a late payer of an older attempt")
+		require.NoError(t, f.BarrierPaid(t.Context(), all[0]))
+		require.Len(t, owed(), 1)
+
+		f.advance(t, r.Attempt, chunk.Published, chunk.Open, 0)
+		f.advance(t, r.Attempt, chunk.Open, chunk.AttemptDone, 0)
+		f.walk(t, m.ID, chunk.Switching, chunk.BurnIn)
+		f.switchOver(t, m)
+		require.Empty(t, owed(), "it serves again: the next fence shows itself")
 	},
 
 	"ManyBeginnersGetOneAttempt": func(t *testing.T, f *fleet) {

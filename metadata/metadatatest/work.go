@@ -99,6 +99,27 @@ var workCases = map[string]func(*testing.T, *fleet){
 		one, err := f.Stragglers(t.Context(), 2, 9)
 		require.NoError(t, err)
 		require.Len(t, one, 1)
+
+		require.NoError(t, f.WithdrawStragglers(t.Context(), "a", 1, 5, 9, "outside"))
+		require.NoError(t, f.WithdrawStragglers(t.Context(), "b", 1, 4, 9, "elsewhere"))
+		require.NoError(t, f.WithdrawStragglers(t.Context(), "a", 2, 4, 7, "applied by the lanes"))
+		open, err := f.Stragglers(t.Context())
+		require.NoError(t, err)
+		require.Len(t, open, 1)
+		require.EqualValues(t, 5, open[0].Seq)
+		require.NoError(t, f.AddStraggler(t.Context(), metadata.Straggler{Shard: "a", Placement: 2, Seq: 6, Kind: "delete", Event: []byte{3}}))
+		n, err := f.AcknowledgeStragglers(t.Context(), []int64{open[0].ID, one[0].ID}, "ann", "replayed by hand")
+		require.NoError(t, err)
+		require.EqualValues(t, 1, n, "capture has taken back the other")
+		open, err = f.Stragglers(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, open)
+		kept, err := f.StragglersOf(t.Context(), first)
+		require.NoError(t, err)
+		require.Len(t, kept, 1)
+		require.Equal(t, []byte{0, 1, 2}, kept[0].Event)
+		require.Equal(t, "ann: replayed by hand", kept[0].HandledBy+": "+kept[0].Note)
+		require.False(t, kept[0].HandledAt.IsZero())
 	},
 
 	"QuarantineHoldsUntilReleased": func(t *testing.T, f *fleet) {

@@ -1,0 +1,126 @@
+package workflows
+
+import (
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"drover/chunk"
+	"drover/contract"
+	"drover/internal/flow"
+)
+
+// burnIn keeps the old placement current until the time is over or an operator
+// says so, and rolls back and forth, or drills both, on request.
+func (m *migration) burnIn(ctx workflow.Context) error {
+	if err := m.reconcile(ctx); err != nil {
+		return err
+	}
+	for {
+		m.startLanes(ctx)
+		done, err := m.waitInBurnIn(ctx)
+		if err != nil {
+			return err
+		}
+		if done {
+			return nil
+		}
+		if m.drillAsked {
+			err = m.drill(ctx)
+		} else {
+			m.burnInUntil = time.Time{} // it begins anew when the target serves again
+			err = m.flip(ctx, m.atOnce())
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// atOnce is the policy of a switch that an operator asked for: neither approval nor
+// window.
+func (m *migration) atOnce() contract.MigrateInput {
+	p := m.in
+	p.Approval, p.Window = contract.Automatic, ""
+	return p
+}
+
+// waitInBurnIn returns true when the spare placement may go, false when the
+// traffic is to be switched to it.
+func (m *migration) waitInBurnIn(ctx workflow.Context) (bool, error) {
+	rolledBack := m.serving.ID == m.plan.Source.ID
+	m.rollbackAsked, m.approved, m.drillAsked = false, false, false
+	asked := func() bool { return m.completeAsked || m.rollbackAsked || m.drillAsked }
+	var err error
+	switch {
+	case rolledBack:
+		m.status.WaitingFor = "an operator: the old placement serves again; approve switches forth, abort removes the target"
+		m.show(ctx)
+		err = workflow.Await(ctx, func() bool { return m.approved })
+	case m.in.Complete == contract.Manual:
+		m.status.WaitingFor = "an operator: complete drops the old placement, rollback goes back to it, drill tries both"
+		m.show(ctx)
+		err = workflow.Await(ctx, asked)
+	default:
+		if m.burnInUntil.IsZero() {
+			m.burnInUntil = workflow.Now(ctx).Add(time.Duration(m.in.BurnIn))
+		}
+		m.status.WaitingFor = "the end of burn-in at " + m.burnInUntil.UTC().Format(time.RFC3339) +
+			"; complete ends it now, rollback goes back, drill tries both"
+		m.show(ctx)
+		_, err = workflow.AwaitWithTimeout(ctx, max(0, m.burnInUntil.Sub(workflow.Now(ctx))), asked)
+	}
+	m.status.WaitingFor = ""
+	if err != nil {
+		if laneErr := m.lanes.failure(); laneErr != nil {
+			return false, laneErr
+		}
+		return false, err
+	}
+	return !m.rollbackAsked && !m.drillAsked && !rolledBack, nil
+}
+
+// drill switches back to the old placement and forth again, and compares both after
+// each switch: the proof, while nothing is at stake, that a rollback would work. What
+// stops it stops the step, with whoever serves then.
+func (m *migration) drill(ctx workflow.Context) (err error) {
+	m.drillAsked, m.drilling = false, true
+	m.status.Drills = append(m.status.Drills, contract.DrillReport{StartedAt: workflow.Now(ctx), Outcome: "running"})
+	report := &m.status.Drills[len(m.status.Drills)-1]
+	defer func() {
+		m.drilling = false
+		report.EndedAt, report.Outcome = workflow.Now(ctx), "passed"
+		if err != nil {
+			report.Outcome = "stopped: " + flow.Cause(err)
+		}
+		m.show(ctx)
+	}()
+	for range 2 {
+		leg := contract.DrillLeg{From: m.serving.Shard, To: m.spare.Shard}
+		before := len(m.status.Switches)
+		if err := m.flip(ctx, m.atOnce()); err != nil {
+			return err
+		}
+		leg.Attempts = len(m.status.Switches) - before
+		if leg.Attempts > 0 {
+			last := m.status.Switches[len(m.status.Switches)-1]
+			leg.Attempt, leg.WindowMS = last.Attempt, last.WindowMS
+		}
+		report.Legs = append(report.Legs, leg)
+		m.show(ctx)
+		o := flow.Bulk()
+		o.Summary = "compare both placements after a drill's switch"
+		res, err := flow.Call(ctx, o, contract.ValidateChunk, m.lanesInput())
+		if err != nil {
+			return err
+		}
+		report.Legs[len(report.Legs)-1].Documents, report.Legs[len(report.Legs)-1].Mismatches = res.Documents, res.Mismatches
+	}
+	return nil
+}
+
+// rolledBack reports whether the old placement serves again in burn-in, on an
+// operator's word.
+func (m *migration) rolledBack() bool {
+	return m.status.Phase == chunk.BurnIn && m.serving.ID == m.plan.Source.ID
+}
