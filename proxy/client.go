@@ -286,6 +286,10 @@ func (c *command) check(q *request) error {
 	if len(q.cmd.DB) == 0 {
 		return refuse(codeFailedToParse, "$db is missing")
 	}
+	if q.cmd.Internal != nil {
+		q.client.p.metrics.refused("internal_field")
+		return refuse(codeInvalidOptions, "the field '%s' is for members of a cluster only", q.cmd.Internal)
+	}
 	if q.cmd.LSID != nil {
 		q.session = q.client.p.sessions.of(q.cmd.LSID, q.client.user, q.start)
 	}
@@ -328,7 +332,10 @@ func commandTable(m *metrics) map[string]*command {
 		{name: "getParameter", run: getParameter},
 		{name: "getCmdLineOpts", run: getCmdLineOpts},
 		{name: "getLog", run: getLog},
-		{name: "hostInfo", run: ping},
+		{name: "hostInfo", run: hostInfo},
+		{name: "serverStatus", run: serverStatus},
+		{name: "dbStats", run: stats},
+		{name: "collStats", run: stats},
 		{name: "saslStart", run: saslStart},
 		{name: "saslContinue", run: saslContinue},
 		{name: "listDatabases", run: listDatabases},
@@ -350,14 +357,26 @@ func commandTable(m *metrics) map[string]*command {
 		{name: "refreshSessions", run: ping},
 		{name: "startSession", run: startSession},
 		{name: "explain", run: explainCommand},
+<<<<<<< HEAD
 		{name: "logout", run: logout},
+=======
+		{name: "create", run: ddl},
+		{name: "drop", run: ddl},
+		{name: "createIndexes", run: ddl},
+		{name: "dropIndexes", run: ddl},
+		{name: "collMod", run: ddl},
+		{name: "shardCollection", run: shardCollection},
+>>>>>>> 24590ad (Do DDL on all chunks through the control plane, and say what each command honours)
 		{name: unknownCommand, run: refuseUnknown},
 	} {
 		c.metrics, c.need = m.command(c.name), needOf(c.name)
 		t[c.name] = c
 	}
+	for name := range refusedCommands {
+		t[name] = &command{name: name, run: refuseKnown, metrics: t[unknownCommand].metrics}
+	}
 	for alias, name := range map[string]string{
-		"isMaster": "hello", "ismaster": "hello", "buildinfo": "buildInfo", "findandmodify": "findAndModify",
+		"isMaster": "hello", "ismaster": "hello", "buildinfo": "buildInfo", "findandmodify": "findAndModify", "deleteIndexes": "dropIndexes", "dbstats": "dbStats", "collstats": "collStats",
 	} {
 		t[alias] = t[name]
 	}

@@ -11,7 +11,7 @@ import (
 
 // batchReply is a cursor that ends with its first batch.
 func batchReply(ns string, docs ...any) bson.D {
-	return bson.D{{Key: "cursor", Value: bson.D{{Key: "firstBatch", Value: bson.A(docs)}, {Key: "id", Value: int64(0)}, {Key: "ns", Value: ns}}}}
+	return bson.D{{Key: "cursor", Value: bson.D{{Key: "firstBatch", Value: append(bson.A{}, docs...)}, {Key: "id", Value: int64(0)}, {Key: "ns", Value: ns}}}}
 }
 
 // aggregateBench is a proxy over four chunks whose aggregations are answered by

@@ -16,7 +16,11 @@ type Ports struct {
 	Acks     Acks
 	Presence Presence
 	Shards   Shards
+<<<<<<< HEAD
 	Users    auth.Directory // nil: clients need not log in
+=======
+	Catalog  Catalog // nil: the proxy does no DDL
+>>>>>>> 24590ad (Do DDL on all chunks through the control plane, and say what each command honours)
 }
 
 // Routes reads the chunk metadata.

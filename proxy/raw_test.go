@@ -157,11 +157,11 @@ func TestProbes(t *testing.T) {
 	})
 	t.Run("Probes", func(t *testing.T) {
 		c := dialRaw(t, p)
-		for _, name := range []string{"ping", "buildInfo", "buildinfo", "connectionStatus", "whatsmyuri", "getCmdLineOpts", "listDatabases", "startSession", "hostInfo"} {
+		for _, name := range []string{"ping", "buildInfo", "buildinfo", "connectionStatus", "whatsmyuri", "getCmdLineOpts", "listDatabases", "startSession", "hostInfo", "serverStatus"} {
 			require.InDelta(t, 1, c.run(bson.D{{Key: name, Value: 1}, admin}).Lookup("ok").Double(), 0, name)
 		}
 		require.InDelta(t, 1, c.run(bson.D{{Key: "getParameter", Value: 1}, {Key: "featureCompatibilityVersion", Value: 1}, admin}).Lookup("ok").Double(), 0)
-		got := c.run(bson.D{{Key: "serverStatus", Value: 1}, admin})
+		got := c.run(bson.D{{Key: "atlasVersion", Value: 1}, admin})
 		require.Equal(t, int32(59), got.Lookup("code").Int32())
 		require.Equal(t, "CommandNotFound", got.Lookup("codeName").StringValue())
 		got = c.run(bson.D{{Key: "saslStart", Value: 1}, admin})

@@ -56,7 +56,8 @@ func (q *request) appendBody(dst []byte, env envelope, e *edit) []byte {
 			"startTransaction", "readConcern", "writeConcern":
 			// Written anew below, or not for a shard.
 		default:
-			if !e.drops(w.Key) {
+			// What begins with a dollar is between a client and its router.
+			if (len(w.Key) == 0 || w.Key[0] != '$') && !e.drops(w.Key) {
 				dst = append(dst, w.Raw...)
 			}
 		}

@@ -138,6 +138,9 @@ func IsNamespaceExists(err error) bool { return Has(err, NamespaceExists) }
 // IsNamespaceNotFound reports that a collection or database does not exist.
 func IsNamespaceNotFound(err error) bool { return Has(err, NamespaceNotFound) }
 
+// IsIndexNotFound reports that there is no index of that name or key.
+func IsIndexNotFound(err error) bool { return Has(err, IndexNotFound) }
+
 // IsIndexConflict reports that an index of that name or key exists with another
 // definition.
 func IsIndexConflict(err error) bool { return Has(err, IndexOptionsConflict, IndexKeySpecsConflict) }

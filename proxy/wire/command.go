@@ -25,6 +25,8 @@ type Command struct {
 	WriteConcern  bson.RawValue
 	Comment       bson.RawValue
 	RecoveryToken bson.RawValue
+
+	Internal []byte // the first field that only members of a cluster may send, nil: none
 }
 
 // ParseCommand reads the top level of body into c. An element of the envelope
@@ -98,6 +100,13 @@ func (c *Command) envelope(e Element) (bit uint32, err error) {
 	case "recoveryToken":
 		c.RecoveryToken = e.RawValue()
 		return 1 << 9, nil
+	case "shardVersion", "databaseVersion", "fromMongos", "needsMerge", "needsSortedMerge", "fromMigrate", "isClusterQueryWithoutShardKeyCmd",
+		"mayBypassWriteBlocking", "coordinator", "startOrContinueTransaction", "impersonatedUsers", "impersonatedRoles",
+		"$impersonatedUsers", "$impersonatedRoles", "$audit", "$configServerState", "$tenant", "$_startOrContinueTransaction":
+		if c.Internal == nil {
+			c.Internal = e.Key
+		}
+		return 0, nil
 	default:
 		return 0, nil
 	}
