@@ -357,23 +357,20 @@ func commandTable(m *metrics) map[string]*command {
 		{name: "refreshSessions", run: ping},
 		{name: "startSession", run: startSession},
 		{name: "explain", run: explainCommand},
-<<<<<<< HEAD
 		{name: "logout", run: logout},
-=======
 		{name: "create", run: ddl},
 		{name: "drop", run: ddl},
 		{name: "createIndexes", run: ddl},
 		{name: "dropIndexes", run: ddl},
 		{name: "collMod", run: ddl},
 		{name: "shardCollection", run: shardCollection},
->>>>>>> 24590ad (Do DDL on all chunks through the control plane, and say what each command honours)
 		{name: unknownCommand, run: refuseUnknown},
 	} {
 		c.metrics, c.need = m.command(c.name), needOf(c.name)
 		t[c.name] = c
 	}
 	for name := range refusedCommands {
-		t[name] = &command{name: name, run: refuseKnown, metrics: t[unknownCommand].metrics}
+		t[name] = &command{name: name, run: refuseKnown, need: needOf(name), metrics: t[unknownCommand].metrics}
 	}
 	for alias, name := range map[string]string{
 		"isMaster": "hello", "ismaster": "hello", "buildinfo": "buildInfo", "findandmodify": "findAndModify", "deleteIndexes": "dropIndexes", "dbstats": "dbStats", "collstats": "collStats",

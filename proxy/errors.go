@@ -49,15 +49,12 @@ const (
 	codePrimarySteppedDown  code = 189
 	codeUnknownStage        code = 40324
 	codeMemoryLimit         code = 292
-<<<<<<< HEAD
 	codeProtocol            code = 17
 	codeMechanism           code = 334
-=======
 	codeNamespaceExists     code = 48
 	codeCannotCreateIndex   code = 67
 	codeConflicting         code = 117
 	codeAlreadyInitialized  code = 23
->>>>>>> 24590ad (Do DDL on all chunks through the control plane, and say what each command honours)
 )
 
 // codeNames holds MongoDB's names of the codes that the proxy itself gives.

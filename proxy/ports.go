@@ -16,11 +16,8 @@ type Ports struct {
 	Acks     Acks
 	Presence Presence
 	Shards   Shards
-<<<<<<< HEAD
 	Users    auth.Directory // nil: clients need not log in
-=======
-	Catalog  Catalog // nil: the proxy does no DDL
->>>>>>> 24590ad (Do DDL on all chunks through the control plane, and say what each command honours)
+	Catalog  Catalog        // nil: the proxy does no DDL
 }
 
 // Routes reads the chunk metadata.

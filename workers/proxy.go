@@ -28,10 +28,14 @@ func RunProxy(ctx context.Context, cfg *config.Config, registry prometheus.Regis
 	if err != nil {
 		return err
 	}
-<<<<<<< HEAD
 	pc.Log, pc.Registerer = logger, registry
+	clients := shard.NewClients(cfg.Secret, shard.Options{})
+	defer func() { _ = clients.Close(context.WithoutCancel(ctx)) }()
 	port := proxyPorts{store: store, secret: cfg.Secret}
-	ports := proxy.Ports{Routes: port, Attempts: port, Feed: port, Acks: store, Presence: port, Shards: port}
+	ports := proxy.Ports{
+		Routes: port, Attempts: port, Feed: port, Acks: store, Presence: port, Shards: port,
+		Catalog: &catalog{store: store, clients: clients},
+	}
 	if cfg.ProxyAuth {
 		ports.Users = port
 	} else {
@@ -61,15 +65,6 @@ func proxyConfig(cfg *config.Config) (proxy.Config, error) {
 	out.ShardTLS, err = proxy.ShardTLS(own, cfg.ShardTLSCA)
 	problems = append(problems, err)
 	return out, errors.Join(problems...)
-=======
-	clients := shard.NewClients(cfg.Secret, shard.Options{})
-	defer func() { _ = clients.Close(context.WithoutCancel(ctx)) }()
-	port := proxyPorts{store: store, secret: cfg.Secret}
-	p := proxy.New(proxy.Config{
-		ID: name, Listen: cfg.ProxyListen, SwitchWait: cfg.SwitchWait, Deaf: cfg.ProxyDeaf, Log: logger, Registerer: registry,
-	}, proxy.Ports{Routes: port, Attempts: port, Feed: port, Acks: store, Presence: port, Shards: port, Catalog: &catalog{store: store, clients: clients}})
-	return p.Run(ctx)
->>>>>>> 24590ad (Do DDL on all chunks through the control plane, and say what each command honours)
 }
 
 // proxyPorts gives a proxy the metadata.
