@@ -46,11 +46,15 @@ func newMigrateStart(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
+				registered, err := a.registered(ctx, s, run)
+				if err != nil {
+					return err
+				}
 				if watch {
 					return a.watch(ctx, s, in.Chunk)
 				}
 				return a.print(run, nil, func() [][]string {
-					return [][]string{{"workflow", run.WorkflowID}, {"run", run.RunID}, {"next", "drover migrate watch " + args[0]}}
+					return [][]string{{"workflow", run.WorkflowID}, {"run", run.RunID}, {"state", registered}, {"next", "drover migrate watch " + args[0]}}
 				})
 			})
 		},
@@ -68,6 +72,24 @@ func newMigrateStart(a *app) *cobra.Command {
 	_ = c.MarkFlagRequired("to")
 	a.cfg.Flags(f, config.Common)
 	return c
+}
+
+// registerPatience bounds the wait for a worker that registers a move.
+const registerPatience = 20 * time.Second
+
+// registered waits for a move's registration, so that a refusal is seen where the
+// move was started, and says in words how far it is.
+func (a *app) registered(ctx context.Context, s *starter.Starter, run starter.Run) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, registerPatience)
+	defer cancel()
+	ok, err := s.Registered(ctx, run)
+	if err != nil {
+		return "", err
+	}
+	if !ok {
+		return fmt.Sprintf("no worker has taken it within %s; it waits for one: drover worker", registerPatience), nil
+	}
+	return "registered", nil
 }
 
 // verb makes the command of one update.
@@ -108,23 +130,17 @@ func newMigrateStatus(a *app) *cobra.Command {
 		Use: "status CHUNK", Short: "Show where a move is and why it waits", Args: cobra.ExactArgs(1),
 		Long: "Show where a move is and why it waits. Exit status 3: it waits for a person.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withStarter(cmd, func(ctx context.Context, s *starter.Starter) error {
-				st, err := s.Status(ctx, chunk.ID(args[0]))
-				if err != nil {
-					return err
-				}
-				p, err := a.progress(ctx, st.Ref)
-				if err != nil {
-					return err
-				}
-				if err := a.printStatus(st, p); err != nil {
-					return err
-				}
-				if st.Attention != "" || st.Paused {
-					return &exitError{exitWaits}
-				}
-				return nil
-			})
+			st, p, err := a.moveStatus(cmd, chunk.ID(args[0]))
+			if err != nil {
+				return err
+			}
+			if err := a.printStatus(st, p); err != nil {
+				return err
+			}
+			if st.Attention != "" || st.Paused {
+				return &exitError{exitWaits}
+			}
+			return nil
 		},
 	}
 	a.cfg.Flags(c.Flags(), config.Common)

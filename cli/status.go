@@ -43,7 +43,10 @@ func (a *app) printStatus(st contract.Status, p *contract.Progress) error {
 			rows = append(rows, []string{fmt.Sprintf("attempt %d", s.Attempt), switchText(s)})
 		}
 		rows = append(rows, drillRows(st.Drills)...)
-		return append(rows, []string{"you may", strings.Join(st.Updates, ", ")})
+		if len(st.Updates) > 0 {
+			rows = append(rows, []string{"you may", strings.Join(st.Updates, ", ")})
+		}
+		return rows
 	})
 }
 
@@ -67,7 +70,10 @@ func place(p chunk.Placement) string {
 }
 
 func switchText(s contract.SwitchResult) string {
-	if s.Published {
+	switch {
+	case s.Published && s.WindowMS == 0: // the metadata tells no window
+		return "published"
+	case s.Published:
 		return fmt.Sprintf("published, window %.1f ms", s.WindowMS)
 	}
 	return "went back: " + s.Reason

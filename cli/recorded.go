@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"drover/chunk"
+	"drover/contract"
+	"drover/internal/failure"
+	"drover/metadata"
+	"drover/starter"
+)
+
+// moveStatus asks the workflow of a chunk's move. When it does not answer (no
+// worker, no Temporal, or it is too long ago) the metadata tells what it holds.
+func (a *app) moveStatus(cmd *cobra.Command, id chunk.ID) (st contract.Status, p *contract.Progress, err error) {
+	asked := a.withStarter(cmd, func(ctx context.Context, s *starter.Starter) error {
+		if st, err = s.Status(ctx, id); err != nil {
+			return err
+		}
+		p, err = a.progress(ctx, st.Ref)
+		return err
+	})
+	if asked == nil {
+		return st, p, nil
+	}
+	err = a.withStore(cmd, func(ctx context.Context, store *metadata.Store) error {
+		st, p, err = recorded(ctx, store, id)
+		return err
+	})
+	if err != nil {
+		if failure.HasCode(err, "migration.unknown") {
+			return st, nil, asked
+		}
+		return st, nil, fmt.Errorf("%w; and the metadata: %w", asked, err)
+	}
+	_, _ = fmt.Fprintf(a.env.Stderr, "drover: the move's workflow does not answer; this is what the metadata holds (%s)\n", firstLine(asked))
+	return st, p, nil
+}
+
+func firstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
+}
+
+// recorded is the state of a chunk's newest move as its rows tell it.
+func recorded(ctx context.Context, store *metadata.Store, id chunk.ID) (st contract.Status, p *contract.Progress, err error) {
+	all, err := store.Migrations(ctx, metadata.MigrationFilter{Chunk: id, Limit: 1})
+	if err != nil {
+		return st, nil, err
+	}
+	if len(all) == 0 {
+		return st, nil, failure.New(failure.Invalid, "migration.unknown", "chunk %s was never moved", id)
+	}
+	m := all[0]
+	st = contract.Status{
+		Ref: contract.Ref{Migration: m.ID, Chunk: id}, Phase: m.Phase, Step: string(m.Phase), StepSince: m.UpdatedAt,
+		Paused: m.Paused, Attention: m.Attention, Source: m.Source, Target: m.Target, Serving: m.Source,
+	}
+	attempts, err := store.Attempts(ctx, m.ID)
+	if err != nil {
+		return st, nil, err
+	}
+	for _, at := range attempts {
+		r := contract.SwitchResult{Attempt: at.ID, Reason: at.Reason}
+		switch at.State { //nolint:exhaustive // the others have not changed who serves
+		case chunk.Published, chunk.Open, chunk.AttemptDone:
+			r.Published, st.Serving = true, at.Target
+		case chunk.AttemptAborted:
+		default:
+			st.WaitingFor = fmt.Sprintf("attempt %d, which is %s", at.ID, at.State)
+			continue
+		}
+		st.Switches = append(st.Switches, r)
+	}
+	if len(m.Progress) > 0 && !m.Phase.Final() {
+		p = &contract.Progress{}
+		if err := json.Unmarshal(m.Progress, p); err != nil {
+			return st, nil, fmt.Errorf("progress of migration %d: %w", m.ID, err)
+		}
+	}
+	return st, p, nil
+}
