@@ -1,0 +1,326 @@
+package switchover_test
+
+// The steps of a coordinator, in its order. A step of [switchover.Switcher] that
+// makes several calls is several steps here.
+const (
+	idle = iota
+	createGrants
+	identity
+	advanceFencing
+	writeFence
+	dropWrites
+	barrierWrites
+	drain
+	drainedMarker
+	catchUpDrained
+	advanceClosing
+	dropReads
+	barrierReads
+	finalMarker
+	catchUpFinal
+	identityAgain
+	closeLanes
+	publish
+	openMarker
+	openRecord
+	grantTarget
+	advanceOpen
+	conclude
+	gone
+)
+
+// The steps of a watchdog on the way back.
+const (
+	giveUp = iota + gone + 1
+	createGrantsBack
+	liftFence
+	grantSource
+	advanceAborted
+)
+
+// coordinate is one step of the coordinator of attempt i+1.
+func (x *explorer) coordinate(m model, i uint8) {
+	c := &m.coordinator[i]
+	a := i + 1
+	done := false
+	switch {
+	case c.pc == idle:
+		x.begin(m, i)
+	case c.pc <= catchUpDrained:
+		done = x.fenceStep(&m, c, a)
+	case c.pc <= publish:
+		done = x.closeStep(&m, c, a)
+	case c.pc < gone:
+		x.open(&m, c, a)
+	}
+	if done {
+		c.pc++
+		x.emit(m)
+	}
+}
+
+// fenceStep is a step up to the moment when the target has everything that was
+// written before the fence. It is not done where it waits, or was refused.
+func (x *explorer) fenceStep(m *model, c *actorPC, a uint8) (done bool) {
+	src := m.source[a]
+	switch c.pc {
+	case createGrants:
+		x.create(m, src, a)
+		x.create(m, m.target(a), a)
+	case identity:
+		c.term = m.term
+	case advanceFencing:
+		if m.row[a] != sPreparing {
+			return x.leave(m, c)
+		}
+		m.row[a] = sFencing
+	case writeFence:
+		if x.overtaken(m, src, a) || m.opened[src] >= a {
+			return x.leave(m, c)
+		}
+		m.fence[src] = a
+	case dropWrites:
+		x.drop(m, src, a, true)
+	case barrierWrites:
+		if x.without != "write barrier" {
+			m.cached[src].w, m.slip = 0, 0
+		}
+	case drain:
+		return x.without == "drain" || m.proxy[0] != 1+src && m.proxy[1] != 1+src
+	case drainedMarker:
+		m.log[src].add(drainedM + a + 4*c.round)
+	case catchUpDrained:
+		return x.passed(m, a, drainedM+a+4*c.round)
+	}
+	return true
+}
+
+// closeStep is a step up to the publish.
+func (x *explorer) closeStep(m *model, c *actorPC, a uint8) (done bool) {
+	src := m.source[a]
+	switch c.pc {
+	case advanceClosing:
+		if m.row[a] != sFencing && (m.row[a] != sClosing || c.round == 0) {
+			return x.leave(m, c)
+		}
+		m.row[a] = sClosing
+	case dropReads:
+		x.drop(m, src, a, false)
+	case barrierReads:
+		if x.without != "read barrier" {
+			m.cached[src].r, m.slip = 0, 0
+		}
+	case finalMarker:
+		if x.without != "final marker" {
+			m.log[src].add(finalM + a + 4*c.round)
+		}
+	case catchUpFinal:
+		return x.without == "final marker" || x.passed(m, a, finalM+a+4*c.round)
+	case identityAgain:
+		if c.term != m.term && x.without != "term check" {
+			*c = actorPC{pc: writeFence, attempt: a, term: m.term, round: 1}
+			x.emit(*m)
+			return false
+		}
+	case closeLanes:
+		if m.reopened >= a {
+			return x.leave(m, c)
+		}
+		m.closedBy = max(m.closedBy, a)
+		m.laneEpoch++
+	case publish:
+		if m.row[a] != sClosing && x.without != "publish by compare-and-set" {
+			return x.leave(m, c)
+		}
+		m.row[a], m.serving = sPublished, m.target(a)
+	}
+	return true
+}
+
+// begin opens an attempt, one at a time, from the placement that serves to the other.
+func (x *explorer) begin(m model, i uint8) {
+	a := i + 1
+	if a > 1 && m.row[a-1] != sDone && m.row[a-1] != sAborted {
+		return
+	}
+	m.row[a], m.source[a] = sPreparing, m.serving
+	m.coordinator[i] = actorPC{pc: createGrants, attempt: a}
+	x.emit(m)
+}
+
+// leave ends an actor that was refused, or has done its work.
+func (x *explorer) leave(m *model, c *actorPC) (done bool) {
+	*c = actorPC{}
+	if c != &m.watchdog[0] && c != &m.watchdog[1] {
+		c.pc = gone // a coordinator makes one attempt
+	}
+	x.emit(*m)
+	return false
+}
+
+// overtaken reports whether the fence document names a newer attempt.
+func (x *explorer) overtaken(m *model, p, a uint8) bool {
+	return m.fence[p] > a && x.without != "fence document"
+}
+
+// create makes an attempt's roles, unless a newer attempt has fenced the placement.
+func (x *explorer) create(m *model, p, a uint8) {
+	if x.overtaken(m, p, a) {
+		return
+	}
+	r := &m.roles[p][a]
+	r.w, r.r = max(r.w, exists), max(r.r, exists)
+}
+
+// drop takes the older generations' grants away. A member may honour them until a
+// barrier.
+func (x *explorer) drop(m *model, p, a uint8, writes bool) {
+	if !writes && x.without == "read close" {
+		return
+	}
+	for g := range m.roles[p] {
+		older := g < int(a)
+		if x.without == "grants by generation" {
+			older = true
+		}
+		r := &m.roles[p][g]
+		if !older {
+			continue
+		}
+		if writes {
+			if r.w == held {
+				m.cached[p].w = 1
+			}
+			r.w = absent
+		} else {
+			if r.r == held {
+				m.cached[p].r = 1
+			}
+			r.r = absent
+		}
+	}
+}
+
+// passed reports whether the lanes that feed attempt a's target are past a marker.
+func (x *explorer) passed(m *model, a, marker uint8) bool {
+	i := m.log[m.source[a]].index(marker)
+	if x.without == "catch-up" {
+		return true
+	}
+	return m.laneFrom == m.source[a] && i >= 0 && int(m.lanePos) > i
+}
+
+// open is OpenTarget, by coordinator or watchdog.
+func (x *explorer) open(m *model, c *actorPC, a uint8) {
+	dst := m.target(a)
+	order := []uint8{openMarker, openRecord, grantTarget, advanceOpen}
+	if x.without == "open record before the grant" {
+		order = []uint8{openMarker, grantTarget, openRecord, advanceOpen}
+	}
+	step := c.pc
+	if c.pc >= openMarker && c.pc <= advanceOpen {
+		step = order[c.pc-openMarker]
+	}
+	switch step {
+	case openMarker:
+		m.log[dst].add(openM + a)
+	case openRecord:
+		if x.overtaken(m, dst, a) {
+			x.leave(m, c)
+			return
+		}
+		m.opened[dst] = max(m.opened[dst], a)
+	case grantTarget:
+		if !x.grant(m, dst, a) {
+			x.leave(m, c)
+			return
+		}
+	case advanceOpen:
+		if m.row[a] == sPublished {
+			m.row[a] = sOpen
+		}
+	case conclude:
+		if m.row[a] == sOpen {
+			m.row[a] = sDone
+		}
+		x.leave(m, c)
+		return
+	default:
+		return // gone
+	}
+	c.pc++
+	x.emit(*m)
+}
+
+// grant gives the proxies an attempt's roles, if they exist.
+func (x *explorer) grant(m *model, p, a uint8) bool {
+	r := &m.roles[p][a]
+	if x.without == "grants by generation" {
+		*r = role{held, held} // one role for all, made again when it is missing
+		return true
+	}
+	if r.w == absent || r.r == absent {
+		return false
+	}
+	*r = role{held, held}
+	return true
+}
+
+// watch is one step of a watchdog. A deadline may pass at any time.
+func (x *explorer) watch(m model, i int) {
+	w := &m.watchdog[i]
+	a := w.attempt
+	src := m.source[a]
+	switch w.pc {
+	case idle:
+		for a := uint8(1); a <= x.attempts; a++ {
+			n := m
+			switch s := m.row[a]; s {
+			case sPreparing, sFencing, sClosing, sAborting:
+				n.watchdog[i] = actorPC{pc: giveUp, attempt: a, saw: s}
+				x.emit(n)
+			case sPublished:
+				n.watchdog[i] = actorPC{pc: openMarker, attempt: a}
+				x.emit(n)
+			}
+		}
+		return
+	case giveUp:
+		if !m.unbroken && m.opened[m.target(a)] >= a && x.without != "open record on the way back" {
+			x.leave(&m, w)
+			return
+		}
+		if m.row[a] != w.saw && x.without != "way back by compare-and-set" {
+			x.leave(&m, w)
+			return
+		}
+		m.row[a] = sAborting
+	case createGrantsBack:
+		x.create(&m, src, a)
+	case liftFence:
+		if x.overtaken(&m, src, a) {
+			x.leave(&m, w)
+			return
+		}
+		m.fence[src], m.opened[src] = a, max(m.opened[src], a)
+	case grantSource:
+		if !x.grant(&m, src, a) {
+			x.leave(&m, w)
+			return
+		}
+	case advanceAborted:
+		if m.row[a] == sAborting {
+			m.row[a] = sAborted
+		}
+		x.leave(&m, w)
+		return
+	case conclude: // the coordinator's
+		x.leave(&m, w)
+		return
+	default:
+		x.open(&m, w, a)
+		return
+	}
+	w.pc++
+	x.emit(m)
+}
