@@ -174,7 +174,7 @@ func bruteBest(v Vertex, l Layout, limit int) (best Health, cost int, ok bool) {
 // small lists layouts whose configurations can all be looked at, or nearly.
 func small() []Layout {
 	var some []Layout
-	for _, l := range layouts() {
+	for _, l := range Catalogue() {
 		if len(l.Slots) <= 3 || l.Name == "3+hidden" {
 			some = append(some, l)
 		}
@@ -195,7 +195,7 @@ func TestPlansAreAsShortAsBruteForce(t *testing.T) {
 			require.NoError(t, err)
 			r := rand.New(rand.NewPCG(7, uint64(n)))
 			for i := range 8 {
-				v := damage(r, l, 1+i%4, r.IntN(3))
+				v := Damage(r, l, 1+i%4, r.IntN(3))
 				plan, err := p.Plan(v)
 				require.NoError(t, err)
 				require.True(t, plan.Proven)

@@ -58,6 +58,7 @@ const (
 	HiddenOrDelayed  Refusal = "a hidden or delayed member has priority 0"
 	DoesNotAnswer    Refusal = "the member does not answer"
 	NoElectionIsDue  Refusal = "no election is due"
+	ElectionIsDue    Refusal = "an election is due and comes first"
 	PriorityTooLarge Refusal = "the priority is not within 0 and 1000"
 )
 
@@ -106,6 +107,8 @@ func (v Vertex) canReconfigure(votes, healthyVotes int) error {
 		return NoMajority
 	case votes > maxVoters && votes > all:
 		return TooManyVoters
+	case v.election() >= 0:
+		return ElectionIsDue
 	default:
 		return nil
 	}

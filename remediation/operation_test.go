@@ -132,7 +132,7 @@ func TestPreconditions(t *testing.T) {
 	t.Parallel()
 
 	for name, test := range preconditionCases {
-		v := layout(t, "ppssa").Healthy(hosts)
+		v := layout(t, "ppssa").Healthy(Hosts)
 		if test.edit != nil {
 			test.edit(&v)
 		}
@@ -197,7 +197,7 @@ func TestCosts(t *testing.T) {
 func TestDifferences(t *testing.T) {
 	t.Parallel()
 
-	v := layout(t, "3-abc-[2 1 1]").Healthy(hosts)
+	v := layout(t, "3-abc-[2 1 1]").Healthy(Hosts)
 	require.Empty(t, Differences(v, v))
 	for want, edit := range map[string]func(*Vertex){
 		"h1: is missing":                          func(v *Vertex) { v.Members = slices.Delete(v.Members, 1, 2) },
@@ -225,7 +225,7 @@ func TestDifferences(t *testing.T) {
 func TestSource(t *testing.T) {
 	t.Parallel()
 
-	v := layout(t, "5-aabbc-[2 2 1 1 1]").Healthy(hosts) // h0 is the primary
+	v := layout(t, "5-aabbc-[2 2 1 1 1]").Healthy(Hosts) // h0 is the primary
 	require.Equal(t, "h1", v.Source("h9", "a"), "a secondary of the zone")
 	require.Equal(t, "h3", v.Source("h2", "b"))
 	v.Members[3].State = Lagging
@@ -281,7 +281,7 @@ func TestCanonicalKeys(t *testing.T) {
 	t.Parallel()
 
 	var c codec
-	v := layout(t, "3+hidden+delayed").Healthy(hosts)
+	v := layout(t, "3+hidden+delayed").Healthy(Hosts)
 	v.Spares = []Spare{{"s0", "a", "m"}, {"s1", "b", "m"}}
 	key := c.key(v)
 	for name, edit := range map[string]func(*Vertex){

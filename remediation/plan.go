@@ -70,6 +70,9 @@ func NewPlanner(l Layout, c Costs, limit int) (*Planner, error) {
 // Health measures v against the planner's layout.
 func (p *Planner) Health(v Vertex) Health { return p.goals.measure(v) }
 
+// Full is the health of the layout itself.
+func (p *Planner) Full() Health { return p.goals.full() }
+
 // Plan gives the fewest operations that lead from v to full health, and among
 // those the cheapest by weight. When full health is out of reach it gives the
 // cheapest operations that lead to the best health within reach. The same

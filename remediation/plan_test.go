@@ -24,7 +24,7 @@ func planner(t testing.TB, l Layout) *Planner {
 func layout(t testing.TB, name string) Layout {
 	t.Helper()
 
-	all := layouts()
+	all := Catalogue()
 	i := slices.IndexFunc(all, func(l Layout) bool { return l.Name == name })
 	require.GreaterOrEqual(t, i, 0, name)
 	return all[i]
@@ -110,21 +110,21 @@ func requireSound(t require.TestingT, p *Planner, v Vertex, plan *Plan) {
 func TestEveryLayoutFromRandomDamage(t *testing.T) {
 	t.Parallel()
 
-	require.GreaterOrEqual(t, len(layouts()), 40)
-	for n, l := range layouts() {
+	require.GreaterOrEqual(t, len(Catalogue()), 40)
+	for n, l := range Catalogue() {
 		t.Run(l.Name, func(t *testing.T) {
 			t.Parallel()
 
 			require.NoError(t, l.Validate())
 			p := planner(t, l)
-			healthy, err := p.Plan(l.Healthy(hosts))
+			healthy, err := p.Plan(l.Healthy(Hosts))
 			require.NoError(t, err)
 			require.True(t, healthy.Full)
 			require.Empty(t, healthy.Steps)
 
 			r := rand.New(rand.NewPCG(1, uint64(n)))
 			for i := range 20 {
-				v := damage(r, l, 1+i%6, r.IntN(4))
+				v := Damage(r, l, 1+i%6, r.IntN(4))
 				plan, err := p.Plan(v)
 				require.NoError(t, err)
 				requireSound(t, p, v, plan)
@@ -161,10 +161,10 @@ func requireAdmissible(t require.TestingT, p *Planner, v Vertex, plan *Plan) {
 func TestNamesAndOrderDecideNothing(t *testing.T) {
 	t.Parallel()
 
-	for n, l := range layouts() {
+	for n, l := range Catalogue() {
 		p, r := planner(t, l), rand.New(rand.NewPCG(3, uint64(n)))
 		for range 5 {
-			v := damage(r, l, 3, 2)
+			v := Damage(r, l, 3, 2)
 			plan, err := p.Plan(v)
 			require.NoError(t, err)
 			again, err := p.Plan(v)
@@ -195,10 +195,10 @@ func TestNamesAndOrderDecideNothing(t *testing.T) {
 func TestStepsThatDoNotTake(t *testing.T) {
 	t.Parallel()
 
-	for n, l := range layouts() {
+	for n, l := range Catalogue() {
 		p, r := planner(t, l), rand.New(rand.NewPCG(5, uint64(n)))
 		for range 4 {
-			v := damage(r, l, 3, 2)
+			v := Damage(r, l, 3, 2)
 			first, err := p.Plan(v)
 			require.NoError(t, err)
 			fails := 0
@@ -231,14 +231,14 @@ func TestStepsThatDoNotTake(t *testing.T) {
 // fleet gives n shards of all layouts, one in share of them damaged.
 func fleet(n, share, faults int) ([]Layout, []Vertex) {
 	r := rand.New(rand.NewPCG(9, uint64(share)))
-	all := layouts()
+	all := Catalogue()
 	ls, vs := make([]Layout, n), make([]Vertex, n)
 	for i := range n {
 		ls[i] = all[i%len(all)]
 		if i%share == 0 {
-			vs[i] = damage(r, ls[i], 1+r.IntN(faults), r.IntN(3))
+			vs[i] = Damage(r, ls[i], 1+r.IntN(faults), r.IntN(3))
 		} else {
-			vs[i] = ls[i].Healthy(hosts)
+			vs[i] = ls[i].Healthy(Hosts)
 		}
 	}
 	return ls, vs
@@ -250,7 +250,7 @@ func BenchmarkFleet(b *testing.B) {
 	for name, c := range map[string][2]int{"one-in-ten": {10, 3}, "all-of-one-fault": {1, 1}, "all-of-three-faults": {1, 3}} {
 		b.Run(name, func(b *testing.B) {
 			planners := map[string]*Planner{}
-			for _, l := range layouts() {
+			for _, l := range Catalogue() {
 				planners[l.Name] = planner(b, l)
 			}
 			ls, vs := fleet(2000, c[0], c[1])

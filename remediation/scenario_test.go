@@ -13,7 +13,7 @@ import (
 func set(t testing.TB, l Layout, edit func(v *Vertex)) (*Planner, Vertex) {
 	t.Helper()
 
-	v := l.Healthy(hosts)
+	v := l.Healthy(Hosts)
 	edit(&v)
 	require.NoError(t, v.Validate())
 	return planner(t, l), v
@@ -203,7 +203,7 @@ func TestHeirAmongEquals(t *testing.T) {
 	t.Parallel()
 
 	l := layout(t, "3-abc-[1 1 1]")
-	v := l.Healthy(hosts)
+	v := l.Healthy(Hosts)
 	require.Equal(t, "a", v.Members[v.primary()].Zone)
 	v.Members[0].Primary = false
 	slices.Reverse(v.Members)
@@ -249,7 +249,7 @@ func TestSearchThatIsCutOff(t *testing.T) {
 	l := layout(t, "7-aaabbcc-[3 3 3 2 2 1 0]")
 	p, err := NewPlanner(l, DefaultCosts, 5)
 	require.NoError(t, err)
-	v := l.Healthy(hosts)
+	v := l.Healthy(Hosts)
 	for i := range v.Members {
 		v.Members[i].OplogMB = 1000
 	}
@@ -266,7 +266,7 @@ func TestCostsDecideAmongEqualPlans(t *testing.T) {
 	t.Parallel()
 
 	l := Layout{Name: "any", Slots: []Slot{slot("a", 1), slot("b", 1), slot("c", 1), silent("c")}}
-	v := l.Healthy(hosts)
+	v := l.Healthy(Hosts)
 	v.Members[3].State = Recovering
 	patient, err := NewPlanner(l, DefaultCosts, 0)
 	require.NoError(t, err)
@@ -307,9 +307,9 @@ func TestHealthOrder(t *testing.T) {
 		}
 	}
 	l := layout(t, "5-aabbc-[1 1 1 1 1]")
-	require.Equal(t, Health{Writable: true, Tolerance: 2, ZoneSafe: true, Copies: 5, Met: 5}, HealthOf(l.Healthy(hosts), l))
+	require.Equal(t, Health{Writable: true, Tolerance: 2, ZoneSafe: true, Copies: 5, Met: 5}, HealthOf(l.Healthy(Hosts), l))
 	l = layout(t, "5-aaabb-[1 1 1 1 1]")
-	require.Equal(t, Health{Writable: true, Tolerance: 2, Copies: 5, Met: 5}, HealthOf(l.Healthy(hosts), l))
+	require.Equal(t, Health{Writable: true, Tolerance: 2, Copies: 5, Met: 5}, HealthOf(l.Healthy(Hosts), l))
 }
 
 func TestLayoutsThatCannotBe(t *testing.T) {
@@ -386,7 +386,7 @@ func TestVerticesThatCannotBe(t *testing.T) {
 			}
 		},
 	} {
-		v := l.Healthy(hosts)
+		v := l.Healthy(Hosts)
 		edit(&v)
 		_, err := p.Plan(v)
 		require.ErrorContains(t, err, want)

@@ -2,11 +2,10 @@ package remediation
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"time"
 )
 
-// s is a slot that votes.
+// slot is a slot that votes.
 func slot(zone string, priority float64) Slot {
 	return Slot{Zone: zone, Instance: "m", Votes: 1, Priority: priority, OplogMB: 50_000}
 }
@@ -23,20 +22,15 @@ func hidden(s Slot, delay time.Duration) Slot {
 // arbiter is an arbiter's slot.
 func arbiter(zone string) Slot { return Slot{Zone: zone, Instance: "xs", Votes: 1, Arbiter: true} }
 
-// layouts gives over 40 layouts: zones x voters x priorities x kinds of members.
-func layouts() []Layout {
+// Catalogue gives 46 layouts that fleets use: zones x voters x priorities x kinds
+// of members. Tests and simulations run over all of them.
+func Catalogue() []Layout {
 	var all []Layout
 	add := func(name string, slots ...Slot) {
-		for _, l := range all {
-			if l.Name == name {
-				panic("two layouts " + name)
-			}
-		}
 		all = append(all, Layout{Name: name, Slots: slots})
 	}
 	for _, zones := range []string{"abc", "aab", "aaa"} {
-		for name, p := range map[int][3]float64{0: {1, 1, 1}, 1: {2, 1, 1}, 2: {3, 2, 1}, 3: {2, 2, 1}, 4: {5, 5, 0}} {
-			_ = name
+		for _, p := range [][3]float64{{1, 1, 1}, {2, 1, 1}, {3, 2, 1}, {2, 2, 1}, {5, 5, 0}} {
 			var s []Slot
 			for i, z := range zones {
 				s = append(s, slot(string(z), p[i]))
@@ -77,69 +71,4 @@ func layouts() []Layout {
 	add("any-machine", Slot{Zone: "a", Votes: 1, Priority: 2}, Slot{Zone: "b", Votes: 1, Priority: 1}, Slot{Zone: "c", Votes: 1, Priority: 1})
 	add("mixed-oplogs", a, b, Slot{Zone: "c", Instance: "m", Votes: 1, Priority: 0, OplogMB: 200_000})
 	return all
-}
-
-// hosts names a layout's members.
-func hosts(i int) string { return fmt.Sprintf("h%d", i) }
-
-// damage makes n random faults in a healthy set and gives it some spares. It
-// may leave a set that no rule of a replica set forbids, nothing worse.
-func damage(r *rand.Rand, l Layout, n, spares int) Vertex {
-	v := l.Healthy(hosts)
-	for range n {
-		broken := v.clone()
-		harm(r, l, &broken)
-		if broken.Validate() == nil {
-			v = broken
-		}
-	}
-	zones := append(l.zones(), "z")
-	for i := range spares {
-		instance := "m"
-		if r.IntN(4) == 0 {
-			instance = "xs"
-		}
-		v.Spares = append(v.Spares, Spare{Host: fmt.Sprintf("s%d", i), Zone: zones[r.IntN(len(zones))], Instance: instance})
-	}
-	return v
-}
-
-// harm makes one fault.
-func harm(r *rand.Rand, l Layout, v *Vertex) {
-	m := &v.Members[r.IntN(len(v.Members))]
-	switch r.IntN(11) {
-	case 0, 1, 2, 3:
-		m.State = State(r.IntN(7))
-		if m.Primary && m.State != Stalled {
-			m.Primary = false
-			v.settle()
-		}
-	case 4:
-		if !m.Arbiter && !m.Primary {
-			m.Votes, m.Priority = 0, 0
-		}
-	case 5:
-		if !m.Arbiter && !m.Primary && !m.Hidden && m.Delay == 0 {
-			m.Votes, m.Priority = 1, float64(r.IntN(4))
-			v.settle()
-		}
-	case 6:
-		if !m.Primary && !m.Arbiter {
-			m.Hidden, m.Delay, m.Priority = !m.Hidden, 0, 0
-		}
-	case 7:
-		if !m.Arbiter {
-			m.OplogMB = 10_000
-		}
-	case 8:
-		m.Zone = l.zones()[r.IntN(len(l.zones()))]
-	case 9:
-		if !m.Primary {
-			*m = v.Members[len(v.Members)-1]
-			v.Members = v.Members[:len(v.Members)-1]
-		}
-	default:
-		zone := l.zones()[r.IntN(len(l.zones()))]
-		v.Members = append(v.Members, Member{Host: fmt.Sprintf("x%d", r.IntN(1000)), Zone: zone, Instance: "m", State: State(r.IntN(7)), OplogMB: 50_000})
-	}
 }
