@@ -77,6 +77,10 @@ bench-proxy: setup ## Measure the proxy against a forwarder that only copies byt
 histories: ## Record the histories that test/histories replays anew, on the stack that `make stack` started
 	DROVER_RECORD=$(CURDIR)/test/histories REQUIRE_STACK=1 go test ./test/scenario -count=1 -timeout 20m $(TEST_FLAGS)
 
+.PHONY: sim
+sim: build ## Simulate a fleet with faults for half a year and write bench/out/remediate.json
+	bin/drover sim remediate --out bench/out/remediate.json
+
 .PHONY: generate
 generate: ## Write the generated files anew
 	go generate ./...

@@ -43,7 +43,7 @@ func (c *Course) Planned(steps, cost int, full bool) Verdict {
 	case c.Grown >= maxGrown:
 		return PlansGrow
 	case c.Plans > maxPlans:
-		return TooManyPlan
+		return TooManyPlans
 	default:
 		return Execute
 	}
@@ -53,16 +53,6 @@ func (c *Course) Planned(steps, cost int, full bool) Verdict {
 func (c *Course) Performed(cost int) {
 	c.Steps++
 	c.Left = max(0, c.Left-cost)
-}
-
-// Destroys reports whether an operation gives a copy of the data up.
-func Destroys(o Operation) bool {
-	switch o.(type) {
-	case Rebuild, Replace, Remove:
-		return true
-	default:
-		return false
-	}
 }
 
 // Copies reports whether an operation makes a copy of all the data.

@@ -48,7 +48,7 @@ type rule struct{ pkg, ours, others string }
 var rules = []rule{
 	{"chunk", "", bsonOnly},
 	{"event", "chunk internal/failure", bsonOnly},
-	{"remediation", "chunk internal/failure internal/stoppoint", bsonOnly}, // its executor knows ports only
+	{"remediation/...", "remediation/... chunk internal/failure internal/stoppoint", bsonOnly}, // its executor knows ports only
 	{"balancer", "chunk", bsonOnly},
 	{"internal/failure", "", ""},
 	{"internal/stoppoint", "", ""},
@@ -60,7 +60,7 @@ var rules = []rule{
 
 	{"contract", "chunk remediation", "go.temporal.io/sdk/activity go.temporal.io/sdk/workflow go.temporal.io/sdk/temporal"},
 	{"internal/flow", "contract internal/failure", "go.temporal.io/sdk/workflow go.temporal.io/sdk/temporal"},
-	{"workflows", "chunk contract remediation internal/flow internal/failure", "go.temporal.io/sdk/workflow go.temporal.io/sdk/temporal go.temporal.io/sdk/log"},
+	{"workflows", "chunk contract remediation internal/flow internal/failure", "go.temporal.io/api/enums/v1 go.temporal.io/sdk/workflow go.temporal.io/sdk/temporal go.temporal.io/sdk/log"},
 	// Activities put the adapters' steps in order; a second set of types between them would only be a place for mistakes.
 	{"activities", "contract gate bulkimport cdc metadata replication shard switchover validation " + vocabulary + " " + support, "go.temporal.io/sdk/activity " + driver + " " + s3 + " " + basics},
 	{"gate", "chunk contract", metrics},

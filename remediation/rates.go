@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// Limits bound how much of a fleet is remediated at once.
-type Limits struct {
+// Rates bound how much of a fleet is remediated at once.
+type Rates struct {
 	AtOnce  int           `json:"atOnce"`  // shards under remediation at the same time
 	PerHour int           `json:"perHour"` // weight of the plans that are started within an hour
 	Settle  time.Duration `json:"settle"`  // how long a shard must have been unhealthy
 }
 
-// DefaultLimits let a dozen rebuilds start in an hour.
-var DefaultLimits = Limits{AtOnce: 10, PerHour: 400, Settle: 5 * time.Minute}
+// DefaultRates let a dozen rebuilds start in an hour.
+var DefaultRates = Rates{AtOnce: 10, PerHour: 400, Settle: 5 * time.Minute}
 
 // Candidate is a shard whose plan has steps. Shards of one failure domain are
 // never remediated at the same time; those that name none share one.
@@ -29,11 +29,12 @@ type Candidate struct {
 
 // Started is a remediation that was started.
 type Started struct {
-	Shard  string    `json:"shard"`
-	Domain string    `json:"domain"`
-	At     time.Time `json:"at"`
-	Cost   int       `json:"cost"`
-	Ended  bool      `json:"ended"`
+	Shard   string    `json:"shard"`
+	Domain  string    `json:"domain"`
+	At      time.Time `json:"at"`
+	Cost    int       `json:"cost"`
+	Ended   bool      `json:"ended"`
+	Waiting bool      `json:"waiting,omitempty"` // for the lease
 }
 
 // The reasons for which a candidate is held.
@@ -54,7 +55,7 @@ type Held struct {
 // Admit chooses those that may start now: the worst health first, then the
 // longest unhealthy. Started must hold all that run and all of the last hour. A
 // plan that is dearer than a whole hour's budget starts when the hour is unused.
-func (l Limits) Admit(now time.Time, candidates []Candidate, started []Started) (admitted []Candidate, held []Held) {
+func (l Rates) Admit(now time.Time, candidates []Candidate, started []Started) (admitted []Candidate, held []Held) {
 	running, spent := 0, 0
 	domains, shards := map[string]bool{}, map[string]bool{}
 	for _, s := range started {
@@ -96,9 +97,9 @@ func (l Limits) Admit(now time.Time, candidates []Candidate, started []Started) 
 }
 
 // Validate refuses limits that would let nothing or everything through.
-func (l Limits) Validate() error {
+func (l Rates) Validate() error {
 	if l.AtOnce < 1 || l.PerHour < 1 || l.Settle < 0 {
-		return fmt.Errorf("limits %+v: at-once and per-hour must be at least 1, settle not negative", l)
+		return fmt.Errorf("rates %+v: at-once and per-hour must be at least 1, settle not negative", l)
 	}
 	return nil
 }
