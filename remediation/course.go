@@ -5,12 +5,14 @@ type Verdict string
 
 // The verdicts.
 const (
-	Finished    Verdict = "finished"   // full health, nothing to do
-	Best        Verdict = "best"       // not full health, and nothing left that helps: a person may
-	Execute     Verdict = "execute"    // the plan's next step
-	PlansGrow   Verdict = "plans-grow" // plans get dearer instead of cheaper: a person must look
-	TooManyPlan Verdict = "too-many"   // the shard is never as predicted
-	Unexecuted  Verdict = "dry-run"    // there is a plan, and nobody has allowed it
+	Finished     Verdict = "finished"   // full health, nothing to do
+	Best         Verdict = "best"       // not full health, and nothing left that helps: a person may
+	Execute      Verdict = "execute"    // the plan's next step
+	PlansGrow    Verdict = "plans-grow" // plans get dearer instead of cheaper: a person must look
+	TooManyPlans Verdict = "too-many"   // the shard is never as predicted
+	Halted       Verdict = "stopped"    // by the stop switch or an operator, between two operations
+	Failed       Verdict = "failed"     // by an error that no retry mends
+	Unexecuted   Verdict = "dry-run"    // there is a plan, and nobody has allowed it
 )
 
 // Bounds of one run.

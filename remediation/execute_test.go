@@ -194,7 +194,7 @@ func broken(t *testing.T) (Layout, *paper) {
 	t.Helper()
 
 	l := layout(t, "3-abc-[2 1 1]")
-	v := l.Healthy(hosts)
+	v := l.Healthy(Hosts)
 	v.Members[1].State = Down
 	return l, newPaper(v)
 }
@@ -230,7 +230,7 @@ func TestExecutePlansAgainWhenTheShardIsAnother(t *testing.T) {
 	t.Parallel()
 
 	l := layout(t, "5-abcde-[1 1 1 1 1]")
-	v := l.Healthy(hosts)
+	v := l.Healthy(Hosts)
 	v.Members[1].State = Down
 	p := newPaper(v)
 	p.onPause = func(p *paper) { p.v.Members[2].State, p.onPause = Down, nil }
@@ -302,7 +302,7 @@ func TestWhatDoesNotMoveIsNotWaitedForWithoutEnd(t *testing.T) {
 	t.Parallel()
 
 	l := layout(t, "3-abc-[1 1 1]")
-	v := l.Healthy(hosts)
+	v := l.Healthy(Hosts)
 	v.Members[2].State = Lagging
 	p := newPaper(v)
 	frozen := p.now.Add(-time.Minute)
@@ -331,7 +331,7 @@ func TestDestroyingNeedsAMajorityElsewhere(t *testing.T) {
 	require.True(t, Destroys(Rebuild{}) && Destroys(Replace{}) && Destroys(Remove{}))
 	require.False(t, Destroys(Add{}))
 	l := layout(t, "3-abc-[1 1 1]")
-	v := l.Healthy(hosts)
+	v := l.Healthy(Hosts)
 	require.True(t, v.majorityElsewhere("h0"))
 	v.Members[1].State = Down
 	require.False(t, v.majorityElsewhere("h0"))
@@ -361,7 +361,7 @@ func TestReadingsThatAreRefused(t *testing.T) {
 		},
 	} {
 		l := layout(t, "3-abc-[2 1 1]")
-		p := newPaper(l.Healthy(hosts))
+		p := newPaper(l.Healthy(Hosts))
 		p.views = func(v []View) []View { return edit(p, v) }
 		_, err := executor(t, l, p).Run(t.Context())
 		require.ErrorContains(t, err, want)
@@ -375,19 +375,19 @@ func TestStatesAsObserved(t *testing.T) {
 
 	l := layout(t, "3-abc-[2 1 1]")
 	for want := Healthy; want <= Lost; want++ {
-		v := l.Healthy(hosts)
+		v := l.Healthy(Hosts)
 		v.Members[2].State = want
 		seen, err := executor(t, l, newPaper(v)).Look(t.Context())
 		require.NoError(t, err)
 		require.Empty(t, Differences(withoutOplog(v), seen), "%s", want)
 	}
-	v := l.Healthy(hosts)
+	v := l.Healthy(Hosts)
 	v.Members[0].State = Stalled
 	seen, err := executor(t, l, newPaper(v)).Look(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, Differences(v, seen), "a primary that writes nothing, not even no-ops")
 
-	p := newPaper(l.Healthy(hosts))
+	p := newPaper(l.Healthy(Hosts))
 	p.views = func(views []View) []View { // the former primary has not heard of its end
 		views[1].Sights[1].State, views[1].Term = "PRIMARY", 2
 		return views
@@ -396,7 +396,7 @@ func TestStatesAsObserved(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, seen.Members[1].Primary)
 
-	p = newPaper(l.Healthy(hosts))
+	p = newPaper(l.Healthy(Hosts))
 	p.views = func(views []View) []View { // cut off from the others, not from us
 		views[0].Sights[2].Up, views[1].Sights[2].Up = false, false
 		return views
