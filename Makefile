@@ -81,6 +81,10 @@ histories: ## Record the histories that test/histories replays anew, on the stac
 sim: build ## Simulate a fleet with faults for half a year and write bench/out/remediate.json
 	bin/drover sim remediate --out bench/out/remediate.json
 
+.PHONY: bench-switch
+bench-switch: setup build ## Switch a chunk back and forth under load, into bench/out/switch.json (BENCH_SWITCH_FLAGS="-chunk-mb 1000 ...")
+	go run ./bench/switch $(BENCH_SWITCH_FLAGS)
+
 .PHONY: generate
 generate: ## Write the generated files anew
 	go generate ./...

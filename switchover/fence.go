@@ -21,16 +21,6 @@ type Mark struct {
 // Timeline is where a switch spent its time, kept with the attempt.
 type Timeline []Mark
 
-// clock marks steps relative to the fence's begin.
-type clock struct {
-	began time.Time
-	marks Timeline
-}
-
-func (c *clock) mark(step, note string) {
-	c.marks = append(c.marks, Mark{Step: step, At: time.Since(c.began).Microseconds(), Note: note})
-}
-
 // Prepare makes the grants that either outcome may need, held by nobody, and
 // parks the source's TTL.
 //
@@ -73,16 +63,16 @@ func (s *Switcher) Fence(ctx context.Context, id chunk.AttemptID, leases map[str
 	}
 	defer words.Close()
 
-	f := &fence{Switcher: s, src: src, dst: dst, words: words, lease: leases[at.Source.Shard]}
-	f.began = time.Now()
+	f := &fence{Switcher: s, src: src, dst: dst, words: words, lease: leases[at.Source.Shard], clock: clockOf(ctx)}
+	f.begin()
 	err = f.run(ctx, at)
-	return f.marks, err
+	return f.timeline(), err
 }
 
 // fence is one run through the window.
 type fence struct {
 	*Switcher
-	clock
+	*clock
 
 	at       Attempt
 	src, dst Side

@@ -22,6 +22,7 @@ func (s *Switcher) Publish(ctx context.Context, in PublishInput) (chunk.Token, e
 	if err != nil {
 		return 0, fmt.Errorf("publish attempt %d: %w", in.Attempt, err)
 	}
+	clockOf(ctx).mark("published", "")
 	return token, s.Stops.At(ctx, "switch.published")
 }
 
@@ -51,10 +52,12 @@ func (s *Switcher) OpenTarget(ctx context.Context, id chunk.AttemptID) error {
 	if err := dst.WriteMarker(ctx, marker); err != nil {
 		return fmt.Errorf("write open marker: %w", err)
 	}
+	clockOf(ctx).mark("open_marker_written", "")
 	// Before the grant: should the metadata forget the publish, the way back finds it.
 	if err := dst.WriteOpenRecord(ctx, at.Target, id, at.Token); err != nil {
 		return fmt.Errorf("write open record: %w", err)
 	}
+	clockOf(ctx).mark("open_record_written", "")
 	err = s.Ledger.GrantLock(ctx, at.Target.Shard, func(ctx context.Context) error {
 		return dst.GrantToData(ctx, at.Target, id)
 	})
@@ -64,12 +67,14 @@ func (s *Switcher) OpenTarget(ctx context.Context, id chunk.AttemptID) error {
 	if err != nil {
 		return fmt.Errorf("grant the target: %w", err)
 	}
+	clockOf(ctx).mark("target_granted", "")
 	if err := s.Stops.At(ctx, "switch.granted"); err != nil {
 		return err
 	}
 	if _, err := s.Ledger.Advance(ctx, id, chunk.Published, chunk.Open, AdvanceOptions{}); err != nil {
 		return s.unlessReached(ctx, id, err, chunk.Open, chunk.AttemptDone)
 	}
+	clockOf(ctx).mark("open", "")
 	s.forward(ctx, at)
 	return nil
 }

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"drover/chunk"
+	"drover/contract"
+	"drover/demo"
+	"drover/demo/workload"
+)
+
+// Spans around a switch.
+const (
+	around  = 400 * time.Millisecond // how far before the fence and behind the opening pauses are looked for
+	warmUp  = 3 * time.Second        // of the application before the move
+	patient = 3 * time.Minute        // for one switch to come about
+	looks   = 50 * time.Millisecond  // between two looks at the metadata
+)
+
+// bench is one run.
+type bench struct {
+	o     options
+	fleet *demo.Fleet
+	began time.Time
+
+	work     *workload.Workload
+	switches []contract.SwitchResult
+	back     int // attempts that went back
+	firstBad string
+	calm     []time.Duration // longest gaps between acknowledged writes where nothing was switched
+}
+
+// run moves the chunk and switches it back and forth.
+func (b *bench) run(ctx context.Context) (err error) {
+	id := b.fleet.Hot().Chunk.ID
+	if err := b.fleet.Fill(ctx, b.o.chunkMB<<20); err != nil {
+		return err
+	}
+	if b.work, err = b.fleet.Run(ctx, b.o.hotShare); err != nil {
+		return err
+	}
+	if err := wait(ctx, warmUp); err != nil {
+		return err
+	}
+	b.fleet.Say("%d clients offer %d operations per second; moving %s of %d MB to %s", b.o.clients, b.o.rate, id, b.o.chunkMB, b.fleet.Target())
+	_, err = b.fleet.Starter().Migrate(ctx, contract.MigrateInput{
+		Chunk: id, To: b.fleet.Target(), Complete: contract.Manual, BurnIn: contract.Duration(24 * time.Hour), RequestedBy: "bench/switch",
+	})
+	if err != nil {
+		return err
+	}
+	for len(b.switches) < b.o.switches {
+		if err := b.one(ctx, id); err != nil {
+			return err
+		}
+		if b.o.limit > 0 && time.Since(b.began) > b.o.limit {
+			b.fleet.Say("stopped after %s with %d of %d switches", b.o.limit, len(b.switches), b.o.switches)
+			break
+		}
+	}
+	b.work.Stop()
+	return nil
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+// one waits for the next switch and asks for the one after it.
+func (b *bench) one(ctx context.Context, id chunk.ID) error {
+	ctx, cancel := context.WithTimeout(ctx, patient)
+	defer cancel()
+	for {
+		st, err := b.fleet.Starter().Status(ctx, id)
+		if err != nil {
+			return err
+		}
+		if st.Attention != "" {
+			return fmt.Errorf("the move needs a person: %s", st.Attention)
+		}
+		published := b.published(st.Switches)
+		next := nextOf(st)
+		if len(published) > len(b.switches) && next != "" {
+			b.note(published[len(b.switches):])
+			_, err := b.fleet.Starter().Ask(ctx, id, next, contract.UpdateInput{By: "bench/switch"})
+			return err
+		}
+		if err := wait(ctx, looks); err != nil {
+			return fmt.Errorf("no switch came about; the move is at %q waiting for %q: %w", st.Step, st.WaitingFor, err)
+		}
+	}
+}
+
+// published are the attempts that went forward; the others are counted.
+func (b *bench) published(all []contract.SwitchResult) []contract.SwitchResult {
+	var out []contract.SwitchResult
+	b.back = 0
+	for _, s := range all {
+		if s.Published {
+			out = append(out, s)
+			continue
+		}
+		b.back++
+		b.firstBad = s.Reason
+	}
+	return out
+}
+
+// nextOf is what asks for the way back, or forth again; empty while neither may be
+// asked for.
+func nextOf(st contract.Status) string {
+	if st.Phase != chunk.BurnIn || st.WaitingFor == "" {
+		return ""
+	}
+	for _, u := range []string{contract.RollbackUpdate, contract.ApproveUpdate} {
+		if slices.Contains(st.Updates, u) {
+			return u
+		}
+	}
+	return ""
+}
+
+// note keeps switches, and looks at a span like theirs in which nothing happened.
+func (b *bench) note(done []contract.SwitchResult) {
+	for _, s := range done {
+		b.switches = append(b.switches, s)
+		length := s.OpenedAt.Sub(s.FencedAt) + 2*around
+		end := s.FencedAt.Add(-around)
+		b.calm = append(b.calm, b.work.Pauses(end.Add(-length), end).Writes)
+		p := b.work.Pauses(s.FencedAt.Add(-around), s.OpenedAt.Add(around))
+		b.fleet.Say("switch %d: window %.1f ms, writes paused %.1f ms, reads %.1f ms", len(b.switches), s.WindowMS, ms(p.Writes), ms(p.Reads))
+	}
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"drover/contract"
+)
+
+// report is the flat object.
+func (b *bench) report() map[string]any {
+	var windows, writes, reads, calm []float64
+	for _, s := range b.switches {
+		p := b.work.Pauses(s.FencedAt.Add(-around), s.OpenedAt.Add(around))
+		windows, writes, reads = append(windows, s.WindowMS), append(writes, ms(p.Writes)), append(reads, ms(p.Reads))
+	}
+	for _, d := range b.calm {
+		calm = append(calm, ms(d))
+	}
+	n, first := b.work.Errors()
+	r := map[string]any{
+		"switches": len(b.switches), "attempts_gone_back": b.back, "last_reason_gone_back": b.firstBad,
+		"client_errors": n, "first_client_error": first,
+		"ops_offered_per_s": b.o.rate, "ops_acknowledged_per_s": round(b.work.Rate()), "clients": b.o.clients, "chunk_mb": b.o.chunkMB,
+		"write_gap_without_switch_p50_ms": quantile(calm, 0.5), "write_gap_without_switch_p99_ms": quantile(calm, 0.99),
+		"seconds": round(time.Since(b.began).Seconds()), "sync_on_commit": true,
+	}
+	for name, values := range map[string][]float64{"window": windows, "write_pause": writes, "read_pause": reads} {
+		for _, q := range quantiles {
+			r[name+q.name] = quantile(values, q.at)
+		}
+	}
+	for step, values := range steps(b.switches) {
+		for _, q := range quantiles[:2] {
+			r["step_"+step+q.name] = quantile(values, q.at)
+		}
+	}
+	return r
+}
+
+// quantiles are those that are reported.
+var quantiles = []struct {
+	name string
+	at   float64
+}{{"_p50_ms", 0.5}, {"_p99_ms", 0.99}, {"_max_ms", 1}}
+
+// steps gives how long each step of each switch took, by name: from the mark before
+// it to its own.
+func steps(all []contract.SwitchResult) map[string][]float64 {
+	out := map[string][]float64{}
+	for _, s := range all {
+		last := int64(0)
+		for _, m := range s.Timeline {
+			if m.AtUS < last { // another clock begins
+				last = 0
+			}
+			out[m.Step] = append(out[m.Step], float64(m.AtUS-last)/1000)
+			last = m.AtUS
+		}
+	}
+	return out
+}
+
+// quantile of values, by the nearest rank; 0 of none.
+func quantile(values []float64, q float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	return round(sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)])
+}
+
+// round keeps a figure readable.
+func round(v float64) float64 { return math.Round(v*10) / 10 }

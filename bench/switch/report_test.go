@@ -1,0 +1,30 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"drover/contract"
+)
+
+func TestQuantileIsByRank(t *testing.T) {
+	t.Parallel()
+	require.Zero(t, quantile(nil, 0.5))
+	values := []float64{4, 1, 3, 2}
+	require.InDelta(t, 2, quantile(values, 0.5), 0)
+	require.InDelta(t, 4, quantile(values, 0.99), 0)
+	require.InDelta(t, 4, quantile(values, 1), 0)
+	require.Equal(t, []float64{4, 1, 3, 2}, values, "the caller's order stays")
+}
+
+// TestStepsAreDifferences: a step lasts from the mark before it; a clock that
+// begins anew begins at nothing.
+func TestStepsAreDifferences(t *testing.T) {
+	t.Parallel()
+	got := steps([]contract.SwitchResult{
+		{Timeline: []contract.TimelineMark{{Step: "a", AtUS: 1000}, {Step: "b", AtUS: 3000}, {Step: "c", AtUS: 500}}},
+		{Timeline: []contract.TimelineMark{{Step: "a", AtUS: 2000}}},
+	})
+	require.Equal(t, map[string][]float64{"a": {1, 2}, "b": {2}, "c": {0.5}}, got)
+}
