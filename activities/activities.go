@@ -49,6 +49,7 @@ type Metrics struct {
 	Archive *cdc.ArchiveMetrics
 	Lanes   *replication.Metrics
 	Gate    *gate.Metrics
+	Switch  *SwitchMetrics
 }
 
 // Register serves every activity that the queues name.
@@ -73,8 +74,7 @@ func (a *Activities) Register(r contract.Registry, queue string) {
 		contract.RunCapture.Register(r, a.RunCapture)
 		contract.RunArchive.Register(r, a.RunArchive)
 	case contract.FenceQueue:
-		contract.FenceSource.Register(r, a.FenceSource)
-		contract.PublishRoute.Register(r, a.PublishRoute)
+		contract.SwitchRoute.Register(r, a.SwitchRoute)
 	}
 }
 

@@ -77,28 +77,24 @@ func (a *Activities) lease(ctx context.Context, in contract.DirectionInput) (map
 // holder names a migration in leases.
 func holder(m chunk.MigrationID) string { return fmt.Sprintf("migration/%d", m) }
 
-// FenceSource goes through the window up to the publish. An error leaves the
-// attempt to SettleAttempt, or to the watchdog at its deadline.
-func (a *Activities) FenceSource(ctx context.Context, ref contract.AttemptRef) (contract.SwitchResult, error) {
+// fenceSource goes through the window up to the publish.
+func (a *Activities) fenceSource(ctx context.Context, ref contract.AttemptRef) (contract.SwitchResult, error) {
 	if err := a.renew(ctx, ref); err != nil {
 		return contract.SwitchResult{Attempt: ref.Attempt}, err
 	}
-	timeline, err := a.Switcher.Fence(ctx, ref.Attempt, ref.LeaseEpochs)
-	return contract.SwitchResult{Attempt: ref.Attempt, Timeline: marks(timeline)}, err
+	_, err := a.Switcher.Fence(ctx, ref.Attempt, ref.LeaseEpochs)
+	return contract.SwitchResult{Attempt: ref.Attempt}, err
 }
 
-// PublishRoute changes the route and opens the target.
-func (a *Activities) PublishRoute(ctx context.Context, ref contract.AttemptRef) (contract.SwitchResult, error) {
+// publishRoute changes the route and opens the target.
+func (a *Activities) publishRoute(ctx context.Context, ref contract.AttemptRef) (contract.SwitchResult, error) {
 	_, err := a.Switcher.Publish(ctx, switchover.PublishInput{
 		Attempt: ref.Attempt, LeaseEpochs: ref.LeaseEpochs, CatalogVersion: ref.CatalogVersion,
 	})
 	if err != nil {
 		return contract.SwitchResult{Attempt: ref.Attempt}, err
 	}
-	if err := a.Switcher.OpenTarget(ctx, ref.Attempt); err != nil {
-		return contract.SwitchResult{Attempt: ref.Attempt}, err
-	}
-	return a.outcome(ctx, ref.Attempt)
+	return contract.SwitchResult{Attempt: ref.Attempt}, a.Switcher.OpenTarget(ctx, ref.Attempt)
 }
 
 // SettleAttempt answers what became of an attempt, and ends it.
@@ -212,6 +208,9 @@ func (a *Activities) outcome(ctx context.Context, id chunk.AttemptID) (contract.
 		return contract.SwitchResult{}, err
 	}
 	res := contract.SwitchResult{Attempt: id, Token: at.Token, Reason: at.Reason}
+	if res.Timeline, err = a.steps(ctx, id); err != nil {
+		return res, err
+	}
 	res.Published = at.State == chunk.Published || at.State == chunk.Open || at.State == chunk.AttemptDone
 	var fenced, opened time.Time
 	for _, m := range at.Timeline {
@@ -230,12 +229,4 @@ func (a *Activities) outcome(ctx context.Context, id chunk.AttemptID) (contract.
 		res.WindowMS = float64(opened.Sub(fenced).Microseconds()) / 1000
 	}
 	return res, nil
-}
-
-func marks(t switchover.Timeline) []contract.TimelineMark {
-	out := make([]contract.TimelineMark, 0, len(t))
-	for _, m := range t {
-		out = append(out, contract.TimelineMark{Step: m.Step, AtUS: m.At, Note: m.Note})
-	}
-	return out
 }

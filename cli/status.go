@@ -74,7 +74,11 @@ func switchText(s contract.SwitchResult) string {
 	case s.Published && s.WindowMS == 0: // the metadata tells no window
 		return "published"
 	case s.Published:
-		return fmt.Sprintf("published, window %.1f ms", s.WindowMS)
+		text := fmt.Sprintf("published, window %.1f ms", s.WindowMS)
+		if longest := slowest(s.Timeline); longest != "" {
+			text += " (longest: " + longest + ")"
+		}
+		return text
 	}
 	return "went back: " + s.Reason
 }

@@ -147,8 +147,7 @@ var (
 	ReplicateUntilInSync = Activity[DirectionInput, SyncResult]{"ReplicateUntilInSync"}
 	ValidateChunk        = Activity[DirectionInput, ValidateResult]{"ValidateChunk"}
 	PrepareSwitch        = Activity[DirectionInput, AttemptRef]{"PrepareSwitch"}
-	FenceSource          = Activity[AttemptRef, SwitchResult]{"FenceSource"}
-	PublishRoute         = Activity[AttemptRef, SwitchResult]{"PublishRoute"}
+	SwitchRoute          = Activity[AttemptRef, SwitchResult]{"SwitchRoute"}
 	SettleAttempt        = Activity[SettleInput, SwitchResult]{"SettleAttempt"}
 	ConcludeSwitch       = Activity[AttemptRef, None]{"ConcludeSwitch"}
 	DropSource           = Activity[DropInput, None]{"DropSource"}

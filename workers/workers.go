@@ -86,7 +86,7 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Worker, error) {
 		Owner: owner,
 		Metrics: activities.Metrics{
 			Capture: cdc.NewCaptureMetrics(o.Registry), Archive: cdc.NewArchiveMetrics(o.Registry), Lanes: replication.NewMetrics(o.Registry),
-			Gate: gate.NewMetrics(o.Registry),
+			Gate: gate.NewMetrics(o.Registry), Switch: activities.NewSwitchMetrics(o.Registry),
 		},
 		Stops: o.Stops, Logger: o.Logger,
 	}

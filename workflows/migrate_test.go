@@ -69,7 +69,7 @@ func TestStepsFailClean(t *testing.T) {
 
 	for _, name := range []string{
 		"RegisterMigration", "ImportChunk", "ReplicateChanges", "ReplicateUntilInSync", "ValidateChunk", "CheckGate", "PrepareSwitch",
-		"FenceSource", "PublishRoute", "ConcludeSwitch", "ReconcileSwitch", "DropSource",
+		"SwitchRoute", "ConcludeSwitch", "ReconcileSwitch", "DropSource",
 	} {
 		for _, lost := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/answerLost=%t", name, lost), func(t *testing.T) {

@@ -90,11 +90,7 @@ func (m *migration) attempt(ctx workflow.Context) (published bool, err error) {
 		return false, err
 	}
 
-	fenced, err := flow.Call(ctx, named(flow.Fence(), "fence, drain, catch up, close"), contract.FenceSource, ref)
-	res := contract.SwitchResult{Attempt: ref.Attempt}
-	if err == nil {
-		res, err = flow.Call(ctx, named(flow.Fence(), "publish and open"), contract.PublishRoute, ref)
-	}
+	res, err := flow.Call(ctx, named(flow.Fence(), "fence, drain, catch up, close, publish, open"), contract.SwitchRoute, ref)
 	if err != nil { // an error is not a "no": ask, and bring back what cannot go forward
 		in := contract.SettleInput{AttemptRef: ref, Reason: flow.Cause(err)}
 		res, err = flow.Call(ctx, named(flow.Settle(), "settle the attempt"), contract.SettleAttempt, in)
@@ -102,7 +98,6 @@ func (m *migration) attempt(ctx workflow.Context) (published bool, err error) {
 			return false, err
 		}
 	}
-	res.Timeline = append(fenced.Timeline, res.Timeline...)
 	m.status.Switches = append(m.status.Switches, res)
 	m.approved = false
 	if !res.Published {

@@ -22,10 +22,11 @@ import (
 type world struct {
 	mu sync.Mutex
 
-	failAt     string // activity that fails
-	failToo    string // another one that does, for as long
-	failCount  int    // how often, 0 for always
-	answerLost bool   // the effect happens, the caller sees an error
+	failAt     string            // activity that fails
+	failToo    string            // another one that does, for as long
+	failCount  int               // how often, 0 for always
+	answerLost bool              // the effect happens, the caller sees an error
+	halfway    map[string]func() // what an activity that fails leaves behind
 	kind       failure.Kind
 	gateNo     int // how often the gate refuses first
 	gateAsked  []contract.GateInput
@@ -66,8 +67,11 @@ func serve[In, Out any](r contract.Registry, w *world, a contract.Activity[In, O
 		if a.Name != w.failAt && a.Name != w.failToo || w.failCount > 0 && w.calls[a.Name] > w.failCount {
 			return effect(in)
 		}
-		if w.answerLost {
+		switch halfway := w.halfway[a.Name]; {
+		case w.answerLost:
 			_, _ = effect(in)
+		case halfway != nil:
+			halfway()
 		}
 		return out, failure.New(w.kind, "test.failed", "failed at %s", a.Name)
 	})
@@ -142,15 +146,12 @@ func (w *world) serveLanes(env *testsuite.TestWorkflowEnvironment) {
 
 // serveSwitch plays the window as the protocol promises it.
 func (w *world) serveSwitch(env *testsuite.TestWorkflowEnvironment) {
+	w.halfway = map[string]func(){contract.SwitchRoute.Name: func() { w.fenced = true }}
 	serve(env, w, contract.PrepareSwitch, func(contract.DirectionInput) (contract.AttemptRef, error) {
 		w.attempts++
 		return contract.AttemptRef{Ref: ref, Attempt: chunk.AttemptID(w.attempts)}, nil
 	})
-	serve(env, w, contract.FenceSource, func(in contract.AttemptRef) (contract.SwitchResult, error) {
-		w.fenced = true
-		return contract.SwitchResult{Attempt: in.Attempt}, nil
-	})
-	serve(env, w, contract.PublishRoute, func(in contract.AttemptRef) (contract.SwitchResult, error) {
+	serve(env, w, contract.SwitchRoute, func(in contract.AttemptRef) (contract.SwitchResult, error) {
 		w.serving, w.fenced = 3-w.serving, false
 		w.published[in.Attempt] = true
 		return contract.SwitchResult{Attempt: in.Attempt, Published: true}, nil
