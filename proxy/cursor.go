@@ -32,6 +32,7 @@ type cursor struct {
 	txn     *txn
 
 	mu       sync.Mutex
+	made     time.Time
 	lastUsed time.Time
 	streams  []*stream
 	order    *sortOrder // nil: any order
@@ -68,6 +69,7 @@ func (s *cursors) add(c *cursor) {
 		c.id = rand.Int64() //nolint:gosec // an id is checked against its session's user, it is no secret
 	}
 	c.lastUsed = time.Now()
+	c.made = c.lastUsed
 	s.all[c.id] = c
 }
 

@@ -98,6 +98,7 @@ type delivery struct {
 	resends int
 	under   *route         // counted in there
 	conn    *upstream.Conn // in use for it
+	sent    time.Time      // when the try went out; zero: it did not
 }
 
 // abandon cleans up after a panic: the count and the connection.
@@ -187,6 +188,7 @@ func (d *delivery) send(ctx context.Context, r *route) (answer, error) {
 		// The shard ends the command itself; this is for a shard that hangs.
 		deadline = d.q.deadline.Add(time.Second)
 	}
+	d.sent = time.Now()
 	conn.Begin()
 	conn.Out = d.q.appendBody(conn.Out, env, &d.l.edit)
 	var err error
@@ -213,11 +215,23 @@ func statusOf(raw bson.Raw) (s status) {
 	return s
 }
 
+// measure counts the try in the placement's traffic. A fence's refusal says nothing
+// about how well the placement serves.
+func (d *delivery) measure(r *route, a *answer, err error) {
+	if d.sent.IsZero() || err == nil && a.code == codeUnauthorized {
+		return
+	}
+	now := time.Now()
+	r.gate.traffic.observe(now, now.Sub(d.sent), err != nil || !a.ok)
+	d.sent = time.Time{}
+}
+
 // judge counts the leg out and decides what its answer means: done, send again,
 // or an error.
 func (d *delivery) judge(ctx context.Context, r *route, a *answer, err error, h *hold) (again bool, _ error) {
 	lost := err != nil && upstream.Ran(err)
 	d.leave(r, lost)
+	d.measure(r, a, err)
 	if err != nil {
 		return d.judgeBroken(ctx, r, err)
 	}

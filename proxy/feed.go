@@ -116,6 +116,7 @@ func (p *Proxy) beat(ctx context.Context) {
 		if err := p.ports.Presence.Beat(beatCtx, p.cfg.ID, p.Addr(), p.cfg.LiveWait); err != nil && ctx.Err() == nil {
 			p.log.WarnContext(ctx, "sign of life was not recorded", "error", err)
 		}
+		p.report(beatCtx)
 		cancel()
 		select {
 		case <-ticker.C:

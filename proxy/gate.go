@@ -56,6 +56,8 @@ type gate struct {
 	known   bool          // a notice is there
 	changed chan struct{} // closed when a count falls to zero
 	txns    map[*txn]struct{}
+
+	traffic trafficMeter
 }
 
 // rank orders the states of one attempt, so that a late announcement does not

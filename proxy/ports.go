@@ -18,6 +18,7 @@ type Ports struct {
 	Shards   Shards
 	Users    auth.Directory // nil: clients need not log in
 	Catalog  Catalog        // nil: the proxy does no DDL
+	Traffics Traffics       // nil: what goes to a placement is told to nobody
 }
 
 // Routes reads the chunk metadata.

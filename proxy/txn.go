@@ -37,6 +37,7 @@ type txn struct {
 	begun    bool // a statement has run on the placement
 	state    txnState
 	running  int
+	first    time.Time // when its first statement was sent
 	lastUsed time.Time
 }
 
@@ -101,6 +102,16 @@ func (t *txn) enter(r *route) (bool, error) {
 	return true, nil
 }
 
+// since is when it was opened on its placement; zero while it is not, or no more.
+func (t *txn) since() time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.begun || t.state != txnOpen {
+		return time.Time{}
+	}
+	return t.first
+}
+
 // fresh reports whether nothing of the transaction has run anywhere.
 func (t *txn) fresh() bool {
 	t.mu.Lock()
@@ -120,7 +131,9 @@ func (t *txn) leave(r *route, lost bool) {
 func (t *txn) ran() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.begun = true
+	if !t.begun {
+		t.begun, t.first = true, time.Now()
+	}
 }
 
 // finish ends the transaction's life in this proxy.

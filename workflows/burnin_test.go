@@ -19,7 +19,7 @@ func TestOutcomeThatWasLostIsFoundAgain(t *testing.T) {
 	t.Run("resumed", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld()
-		w.failAt, w.failToo, w.failCount, w.answerLost = "PublishRoute", "SettleAttempt", 1, true
+		w.failAt, w.failToo, w.failCount, w.answerLost = "SwitchRoute", "SettleAttempt", 1, true
 		env := newEnv(t, w)
 		env.RegisterDelayedCallback(func() { require.NotEmpty(t, status(t, env).Attention) }, time.Hour)
 		ask(env, 2*time.Hour, contract.ResumeUpdate, new(error))
@@ -41,7 +41,7 @@ func TestOutcomeThatWasLostIsFoundAgain(t *testing.T) {
 	t.Run("aborted", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld()
-		w.failAt, w.failToo, w.failCount, w.answerLost = "PublishRoute", "SettleAttempt", 1, true
+		w.failAt, w.failToo, w.failCount, w.answerLost = "SwitchRoute", "SettleAttempt", 1, true
 		env := newEnv(t, w)
 		ask(env, 2*time.Hour, contract.AbortUpdate, new(error))
 		start(env, input)

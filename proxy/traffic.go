@@ -1,0 +1,172 @@
+package proxy
+
+import (
+	"context"
+	"math"
+	"sync"
+	"time"
+
+	"drover/chunk"
+)
+
+// Latency buckets of a placement's traffic: each is trafficStep times as wide as
+// the one before.
+const (
+	trafficFirst   = 100 * time.Microsecond
+	trafficStep    = 1.25
+	trafficBuckets = 60   // the last begins at about 50 s
+	trafficSeconds = 60   // how far back it looks
+	oldestOpen     = 1000 // of so many cursors the age is looked at
+)
+
+// TrafficEdge is the upper edge of a bucket of [Traffic.Latency].
+func TrafficEdge(bucket int) time.Duration {
+	return time.Duration(float64(trafficFirst) * math.Pow(trafficStep, float64(bucket)))
+}
+
+// Traffic is what a proxy sent to one placement within the last minute, as the
+// placement answered: without the time that a request was held.
+type Traffic struct {
+	Placement         chunk.PlacementID `json:"placement"`
+	Requests          int64             `json:"requests"`
+	Errors            int64             `json:"errors"`  // failed commands and broken connections; a refusal by a fence is none
+	Latency           []int64           `json:"latency"` // requests by bucket
+	Transactions      int               `json:"transactions"`
+	OldestTransaction int64             `json:"oldest_transaction_ms"` // since its first statement was sent
+	Cursors           int               `json:"cursors"`
+	OldestCursor      int64             `json:"oldest_cursor_ms"`
+}
+
+// Traffics takes the reports; see [Ports].
+type Traffics interface {
+	// Report keeps what a proxy says of the placements that it talked to, in place
+	// of what it said before; it is called every second.
+	Report(ctx context.Context, proxy string, all []Traffic) error
+}
+
+// trafficSecond is what happened within one second.
+type trafficSecond struct {
+	at       int64 // unix time
+	requests int64
+	errors   int64
+	latency  [trafficBuckets]uint32
+}
+
+// trafficMeter counts the requests to one placement.
+type trafficMeter struct {
+	mu   sync.Mutex
+	ring []trafficSecond // made with the first request
+}
+
+// observe counts one answer of the placement.
+func (m *trafficMeter) observe(now time.Time, took time.Duration, failed bool) {
+	bucket := 0
+	if took > trafficFirst {
+		bucket = min(trafficBuckets-1, int(math.Ceil(math.Log(float64(took)/float64(trafficFirst))/math.Log(trafficStep))))
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ring == nil {
+		m.ring = make([]trafficSecond, trafficSeconds+1)
+	}
+	s := &m.ring[now.Unix()%int64(len(m.ring))]
+	if s.at != now.Unix() {
+		*s = trafficSecond{at: now.Unix()}
+	}
+	s.requests++
+	s.latency[bucket]++
+	if failed {
+		s.errors++
+	}
+}
+
+// sum adds the last minute up.
+func (m *trafficMeter) sum(now time.Time) Traffic {
+	var t Traffic
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ring == nil {
+		return t
+	}
+	t.Latency = make([]int64, trafficBuckets)
+	for i := range m.ring {
+		s := &m.ring[i]
+		if age := now.Unix() - s.at; age < 0 || age > trafficSeconds {
+			continue
+		}
+		t.Requests += s.requests
+		t.Errors += s.errors
+		for b, n := range s.latency {
+			t.Latency[b] += int64(n)
+		}
+	}
+	return t
+}
+
+// report tells the fleet what this proxy does on each placement.
+func (p *Proxy) report(ctx context.Context) {
+	if p.ports.Traffics == nil {
+		return
+	}
+	if err := p.ports.Traffics.Report(ctx, p.cfg.ID, p.traffic(time.Now())); err != nil && ctx.Err() == nil {
+		p.log.WarnContext(ctx, "traffic was not reported", "error", err)
+	}
+}
+
+// traffic sums up every placement that there was something on.
+func (p *Proxy) traffic(now time.Time) []Traffic {
+	cursors := p.cursors.ages(now)
+	var out []Traffic
+	for _, g := range p.gates.list() {
+		t := g.traffic.sum(now)
+		t.Placement = g.placement
+		for _, x := range g.transactions() {
+			if since := x.since(); !since.IsZero() {
+				t.Transactions++
+				t.OldestTransaction = max(t.OldestTransaction, now.Sub(since).Milliseconds())
+			}
+		}
+		if c, ok := cursors[g.placement]; ok {
+			t.Cursors, t.OldestCursor = c.Cursors, c.OldestCursor
+		}
+		if t.Requests > 0 || t.Transactions > 0 || t.Cursors > 0 {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// list gives every gate.
+func (s *gates) list() []*gate {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]*gate, 0, len(s.all))
+	for _, g := range s.all {
+		out = append(out, g)
+	}
+	return out
+}
+
+// ages counts open cursors by placement, with the age of the oldest.
+func (s *cursors) ages(now time.Time) map[chunk.PlacementID]Traffic {
+	out := map[chunk.PlacementID]Traffic{}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	looked := 0
+	for _, c := range s.all {
+		if looked++; looked > oldestOpen || !c.mu.TryLock() { // one in use is not idle: its next batch is on its way
+			continue
+		}
+		for _, x := range c.streams {
+			if x.id == 0 {
+				continue
+			}
+			t := out[x.route.Placement.ID]
+			t.Cursors++
+			t.OldestCursor = max(t.OldestCursor, now.Sub(c.made).Milliseconds())
+			out[x.route.Placement.ID] = t
+		}
+		c.mu.Unlock()
+	}
+	return out
+}
