@@ -60,6 +60,11 @@ func code(reply bson.D) (int, bool) {
 func retryLabel(cmd bson.Raw, reply bson.D) bool {
 	_, numbered := cmd.Lookup("txnNumber").AsInt64OK()
 	_, inTransaction := cmd.Lookup("autocommit").BooleanOK()
+	return numbered && !inTransaction && stateChanged(reply)
+}
+
+// stateChanged reports whether an error is about what the member is now.
+func stateChanged(reply bson.D) bool {
 	n, _ := code(reply)
-	return numbered && !inTransaction && slices.Contains([]int{codeNotPrimary, codeStateChange, codeNotPrimaryNoOk, codeNotPrimaryOrSecond, 189, 91, 11600}, n)
+	return slices.Contains([]int{codeNotPrimary, codeStateChange, codeNotPrimaryNoOk, codeNotPrimaryOrSecond, 189, 91, 11600}, n)
 }

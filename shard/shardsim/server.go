@@ -177,8 +177,11 @@ func (c *conn) handle(body bson.Raw) (reply bson.D, drop bool) {
 		return nil, true
 	}
 	ts, _ := n.optime()
-	if _, isError := code(reply); isError && retryLabel(body, reply) {
+	if retryLabel(body, reply) {
 		reply = append(reply, bson.E{Key: "errorLabels", Value: bson.A{"RetryableWriteError"}})
+	}
+	if stateChanged(reply) { // so that clients know whether they have heard of it
+		reply = append(reply, n.topologyVersion())
 	}
 	return append(reply, bson.E{Key: "operationTime", Value: ts}), false
 }

@@ -15,7 +15,7 @@ func (n *node) hello(cmd bson.Raw) bson.D {
 		{Key: "helloOk", Value: true}, {Key: "maxBsonObjectSize", Value: 16 << 20}, {Key: "maxMessageSizeBytes", Value: 48_000_000},
 		{Key: "maxWriteBatchSize", Value: 100_000}, {Key: "localTime", Value: n.set.now}, {Key: "logicalSessionTimeoutMinutes", Value: 30},
 		{Key: "minWireVersion", Value: 0}, {Key: "maxWireVersion", Value: 25}, {Key: "readOnly", Value: false},
-		{Key: "topologyVersion", Value: bson.D{{Key: "processId", Value: n.process}, {Key: "counter", Value: n.counter}}},
+		n.topologyVersion(),
 	}
 	if mechanisms, err := cmd.LookupErr("saslSupportedMechs"); err == nil && mechanisms.Type == bson.TypeString {
 		r = append(r, bson.E{Key: "saslSupportedMechs", Value: bson.A{"SCRAM-SHA-256"}})
@@ -26,6 +26,11 @@ func (n *node) hello(cmd bson.Raw) bson.D {
 		}, r...), ok()...)
 	}
 	return append(append(n.topology(), r...), ok()...)
+}
+
+// topologyVersion tells one state of one process from every other.
+func (n *node) topologyVersion() bson.E {
+	return bson.E{Key: "topologyVersion", Value: bson.D{{Key: "processId", Value: n.process}, {Key: "counter", Value: n.counter}}}
 }
 
 // topology is the part of hello that tells of the set.
