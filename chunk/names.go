@@ -28,6 +28,8 @@ const (
 	ApplierUser = "drover_repl"
 	CaptureUser = "drover_capture"
 	ReaderUser  = "drover_read" // import and validation read with it
+
+	RemediatorUser = "drover_remedy" // changes the replica set itself
 )
 
 // PhysicalName is the database that holds a placement: "payments_0007_p42".

@@ -123,7 +123,13 @@ func (e *Executor) look(ctx context.Context) (Vertex, error) {
 	if err != nil {
 		return Vertex{}, err
 	}
-	return e.Observer.Vertex(e.Shard.Set(), views, inventory)
+	v, err := e.Observer.Vertex(e.Shard.Set(), views, inventory)
+	for i := range v.Members {
+		if m := &v.Members[i]; m.OplogMB == 0 && !m.Arbiter {
+			m.OplogMB = e.Planner.usualOplog(m.Zone) // nobody can ask it; what it is shows when it is back
+		}
+	}
+	return v, err
 }
 
 // Run brings the shard to the best health that can be reached. A plan that is
@@ -245,6 +251,8 @@ func (e *Executor) await(ctx context.Context, before Vertex, s Step, failed erro
 		limit := p.Settle
 		if at := seen.index(host); at >= 0 && seen.Members[at].State.comesBack() {
 			limit = p.Copy
+		} else if _, waiting := s.Operation.(Await); waiting && at >= 0 && seen.Members[at].State != Healthy {
+			limit = 0 // it does not come back by itself
 		}
 		switch {
 		case len(deviates) == 0:

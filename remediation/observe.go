@@ -222,6 +222,16 @@ func (l *look) upFor(host string) (up, all int) {
 	return up, all
 }
 
+// seenAs gives what the first of the others that sees a host takes it for.
+func (l *look) seenAs(host string) string {
+	for i := range l.views {
+		if s := l.views[i].sight(host); l.views[i].Host != host && s.Up {
+			return s.State
+		}
+	}
+	return ""
+}
+
 // state judges one member by this look alone.
 func (l *look) state(c Configured, m Machine) (State, error) {
 	up, all := l.upFor(c.Host)
@@ -233,6 +243,10 @@ func (l *look) state(c Configured, m Machine) (State, error) {
 		return Down, nil
 	case c.Arbiter:
 		return Healthy, nil // it has no users, so nobody can ask it; the others see it
+	case own == nil && l.seenAs(c.Host) == "STARTUP2":
+		return Rebuilding, nil // it has no users yet, so nobody can ask it
+	case own == nil && l.seenAs(c.Host) != "SECONDARY" && l.seenAs(c.Host) != "PRIMARY":
+		return Recovering, nil
 	case own == nil:
 		return 0, unreadable(failure.Transient, "remediation.out_of_reach", "members."+c.Host, "its set sees it and we do not: what is wrong is between it and us")
 	case all > 0 && 2*up <= all && len(l.config.Members) > 1:

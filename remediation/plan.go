@@ -73,6 +73,18 @@ func (p *Planner) Health(v Vertex) Health { return p.goals.measure(v) }
 // Full is the health of the layout itself.
 func (p *Planner) Full() Health { return p.goals.full() }
 
+// usualOplog is the size that the layout wants of oplogs in a zone, 0 for any. One
+// that is not known is taken for right: it is no reason to do anything.
+func (p *Planner) usualOplog(zone string) int {
+	usual := 0
+	for _, s := range p.goals.layout.Slots {
+		if s.OplogMB > 0 && (usual == 0 || s.Zone == zone) {
+			usual = s.OplogMB
+		}
+	}
+	return usual
+}
+
 // Plan gives the fewest operations that lead from v to full health, and among
 // those the cheapest by weight. When full health is out of reach it gives the
 // cheapest operations that lead to the best health within reach. The same

@@ -71,6 +71,10 @@ func accounts() []account {
 			onDatabase("", "find", "listCollections", "listIndexes", "collStats", "dbStats", "dbHash"),
 			onCluster("replSetGetStatus", "replSetGetConfig", "listDatabases"),
 		}},
+		{chunk.RemediatorUser, "drover_remedy_base", []privilege{
+			onCluster("replSetGetStatus", "replSetGetConfig", "replSetConfigure", "replSetStateChange", "replSetResizeOplog"),
+			onCollection("local", "oplog.rs", "collStats"), // the size of it
+		}},
 	}
 }
 

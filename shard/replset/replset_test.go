@@ -1,0 +1,362 @@
+package replset_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"drover/chunk"
+	"drover/internal/failure"
+	"drover/internal/stoppoint"
+	"drover/remediation"
+	"drover/shard"
+	"drover/shard/replset"
+	"drover/shard/shardsim"
+)
+
+const secret = "the fleet's secret"
+
+// bench is a simulated set with what works on it.
+type bench struct {
+	sim    *shardsim.Set
+	set    *replset.ReplicaSet
+	layout remediation.Layout
+	hosts  []string
+
+	mu       sync.Mutex
+	machines []remediation.Machine
+	calls    []string // of the hook
+	failing  error    // what the hook answers next
+	onPause  func()
+	lost     bool // the majority was lost, seen at any pause
+}
+
+// slot is one voter of a layout.
+func slot(zone string, priority float64) remediation.Slot {
+	return remediation.Slot{Zone: zone, Instance: "m", Votes: 1, Priority: priority, OplogMB: 2000}
+}
+
+// three is the plainest layout.
+func three() remediation.Layout {
+	return remediation.Layout{Name: "three", Slots: []remediation.Slot{slot("a", 2), slot("b", 1), slot("c", 1)}}
+}
+
+// setup starts a set that meets the layout, with spare machines in some zones.
+func setup(t *testing.T, l remediation.Layout, spares ...string) *bench {
+	t.Helper()
+
+	o := shardsim.Options{Auto: true, Spares: len(spares)}
+	for _, s := range l.Slots {
+		o.Members = append(o.Members, shardsim.Member{Votes: s.Votes, Priority: s.Priority, Hidden: s.Hidden, Delay: s.Delay, Arbiter: s.Arbiter, OplogMB: s.OplogMB})
+	}
+	sim, err := shardsim.New(o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, sim.Close()) })
+	b := &bench{sim: sim, layout: l, hosts: sim.Hosts()}
+	for i, s := range l.Slots {
+		b.machines = append(b.machines, remediation.Machine{Host: b.hosts[i], Zone: s.Zone, Instance: s.Instance})
+	}
+	for i, zone := range spares {
+		b.machines = append(b.machines, remediation.Machine{Host: b.hosts[len(l.Slots)+i], Zone: zone, Instance: "m"})
+	}
+	cluster := bson.D{{Key: "resource", Value: bson.D{{Key: "cluster", Value: true}}}, {Key: "actions", Value: bson.A{
+		"replSetGetStatus", "replSetGetConfig", "replSetConfigure", "replSetStateChange", "replSetResizeOplog",
+	}}}
+	oplog := bson.D{{Key: "resource", Value: bson.D{{Key: "db", Value: "local"}, {Key: "collection", Value: "oplog.rs"}}}, {Key: "actions", Value: bson.A{"collStats"}}}
+	sim.AddUser(chunk.RemediatorUser, shard.Password(secret, "s1", chunk.RemediatorUser), cluster, oplog)
+	sim.Advance(3 * time.Minute)
+	b.set = b.open(t, "rs")
+	return b
+}
+
+// open connects to the set under a name.
+func (b *bench) open(t *testing.T, name string) *replset.ReplicaSet {
+	t.Helper()
+
+	set, err := replset.Open(chunk.Shard{Name: "s1", URI: b.sim.URI(), Capabilities: chunk.Capabilities{SetName: name}}, secret, replset.Options{
+		Machines: b.inventory, Nodes: b, Answer: 500 * time.Millisecond, Confirm: 10 * time.Second, Pause: b.pause,
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Second)
+		defer cancel()
+		_ = set.Close(ctx) // members that are down take no goodbye
+	})
+	return set
+}
+
+// inventory lists the machines as they are.
+func (b *bench) inventory(context.Context) ([]remediation.Machine, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := slices.Clone(b.machines)
+	for i := range all {
+		all[i].Gone = b.sim.Gone(all[i].Host)
+	}
+	return all, nil
+}
+
+// pause lets the set's time pass.
+func (b *bench) pause(ctx context.Context, d time.Duration) error {
+	b.sim.Advance(d)
+	b.lost = b.lost || !b.sim.HasMajority()
+	if b.onPause != nil {
+		b.onPause()
+	}
+	return context.Cause(ctx)
+}
+
+// hook notes a call and gives what it is to answer.
+func (b *bench) hook(call string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.calls = append(b.calls, call)
+	err := b.failing
+	b.failing = nil
+	return err
+}
+
+// Rebuild implements [replset.Nodes].
+func (b *bench) Rebuild(_ context.Context, n replset.Node) error {
+	if err := b.hook("rebuild " + n.Host); err != nil {
+		return err
+	}
+	return b.sim.Wipe(n.Host, n.OplogMB)
+}
+
+// Provision implements [replset.Nodes].
+func (b *bench) Provision(_ context.Context, n replset.Node) error {
+	if err := b.hook("provision " + n.Host); err != nil {
+		return err
+	}
+	return b.sim.Wipe(n.Host, n.OplogMB)
+}
+
+// Release implements [replset.Nodes].
+func (b *bench) Release(_ context.Context, n replset.Node) error {
+	b.sim.Kill(n.Host)
+	return b.hook("release " + n.Host)
+}
+
+// executor works on the set.
+func (b *bench) executor(t *testing.T) *remediation.Executor {
+	t.Helper()
+
+	p, err := remediation.NewPlanner(b.layout, remediation.DefaultCosts, 0)
+	require.NoError(t, err)
+	return &remediation.Executor{Planner: p, Shard: b.set, Execute: true, Observer: remediation.Observer{Limits: remediation.Limits{ComingBack: 10 * time.Minute}}}
+}
+
+// run executes to the end and wants full health.
+func (b *bench) run(t *testing.T) remediation.Outcome {
+	t.Helper()
+
+	out, err := b.executor(t).Run(t.Context())
+	require.NoError(t, err)
+	require.True(t, out.Full, "%s", out.Why)
+	return out
+}
+
+// names lists the steps that took.
+func names(out remediation.Outcome) []string {
+	var all []string
+	for _, d := range out.Done {
+		all = append(all, d.Order.Name)
+	}
+	return all
+}
+
+// Each operation, from a damage that calls for it to the layout, on a set that
+// checks what is asked of it.
+func TestEachOperation(t *testing.T) {
+	t.Parallel()
+
+	rebuilt := []string{"set-priority", "take-vote", "rebuild", "give-vote", "set-priority"}
+	for name, test := range map[string]struct {
+		layout remediation.Layout
+		spares []string
+		harm   func(b *bench)
+		want   []string
+	}{
+		"down":            {three(), nil, func(b *bench) { b.sim.Kill(b.hosts[1]) }, rebuilt},
+		"stalled":         {three(), nil, func(b *bench) { b.sim.Stall(b.hosts[2]); b.sim.Advance(2 * time.Minute) }, rebuilt},
+		"stale report":    {three(), nil, func(b *bench) { b.sim.Mute(b.hosts[2]); b.sim.Advance(2 * time.Minute) }, rebuilt},
+		"stalled primary": {three(), nil, func(b *bench) { b.sim.Stall(b.hosts[0]); b.sim.Advance(2 * time.Minute) }, append([]string{"step-down"}, rebuilt...)},
+		"lagging":         {three(), nil, func(b *bench) { b.sim.Lag(b.hosts[1], time.Minute) }, []string{"await"}},
+		"recovering":      {three(), nil, func(b *bench) { b.sim.Recover(b.hosts[1], time.Minute) }, []string{"await"}},
+		"small oplog":     {three(), nil, func(b *bench) { b.sim.SetOplog(b.hosts[1], 1000) }, []string{"resize-oplog"}},
+		"election is due": {three(), nil, func(b *bench) { b.sim.Kill(b.hosts[0]); b.sim.Start(b.hosts[0]) }, []string{"await-election"}},
+		"machine is gone": {three(), []string{"b"}, func(b *bench) { b.sim.Lose(b.hosts[1]) },
+			[]string{"set-priority", "take-vote", "replace", "give-vote", "set-priority"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			b := setup(t, test.layout, test.spares...)
+			test.harm(b)
+			out := b.run(t)
+			require.Equal(t, test.want, names(out))
+			require.False(t, b.lost, "the majority was lost")
+			again, err := b.executor(t).Run(t.Context())
+			require.NoError(t, err)
+			require.Empty(t, again.Done, "a second run finds nothing to do")
+		})
+	}
+}
+
+// Operations that change what the set is made of: another layout calls for them.
+func TestAnotherLayout(t *testing.T) {
+	t.Parallel()
+
+	hidden := remediation.Slot{Zone: "a", Instance: "m", Hidden: true, OplogMB: 2000}
+	delayed := remediation.Slot{Zone: "b", Instance: "m", Hidden: true, Delay: 10 * time.Minute, OplogMB: 2000}
+	arbiter := remediation.Slot{Zone: "c", Votes: 1, Arbiter: true}
+	for name, test := range map[string]struct {
+		slots  []remediation.Slot
+		spares []string
+		want   string
+	}{
+		"add":        {append(three().Slots, hidden), []string{"a"}, "add"},
+		"arbiter":    {[]remediation.Slot{slot("a", 2), slot("b", 1), slot("c", 1), arbiter}, []string{"c"}, "add"},
+		"remove":     {three().Slots[:2], nil, "remove"},
+		"visibility": {[]remediation.Slot{slot("a", 2), slot("b", 1), slot("c", 1), delayed}, []string{"b"}, "add"},
+		"other zone": {[]remediation.Slot{slot("a", 2), slot("b", 1), slot("d", 1)}, []string{"d"}, "replace"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			b := setup(t, three(), test.spares...)
+			b.layout = remediation.Layout{Name: name, Slots: test.slots}
+			out := b.run(t)
+			require.Contains(t, names(out), test.want)
+			require.False(t, b.lost)
+		})
+	}
+}
+
+// Who dies in the middle, before the change or after it, is followed by another
+// executor that begins no copy twice.
+func TestExecutorCrashesAtEachStep(t *testing.T) {
+	t.Parallel()
+
+	for _, place := range []string{remediation.StopBefore, remediation.StopAfter} {
+		for n := range 5 {
+			t.Run(place, func(t *testing.T) {
+				t.Parallel()
+
+				b := setup(t, three())
+				b.sim.Kill(b.hosts[1])
+				crash, passed := errors.New("crash"), 0
+				e := b.executor(t)
+				e.Stops = stoppoint.New(func(_ context.Context, at string) error {
+					if at != place {
+						return nil
+					}
+					if passed++; passed > n {
+						return crash
+					}
+					return nil
+				})
+				_, err := e.Run(t.Context())
+				require.ErrorIs(t, err, crash)
+				b.run(t)
+				require.Equal(t, []string{"rebuild " + b.hosts[1]}, b.calls)
+				require.False(t, b.lost)
+			})
+		}
+	}
+}
+
+// What goes wrong while a plan is followed leads to another plan, not to the next
+// step.
+func TestFaultsWhileAPlanIsFollowed(t *testing.T) {
+	t.Parallel()
+
+	five := remediation.Layout{Name: "five", Slots: []remediation.Slot{slot("a", 2), slot("a", 1), slot("b", 1), slot("b", 1), slot("c", 1)}}
+	for name, harm := range map[string]func(b *bench){
+		"another member dies": func(b *bench) {
+			b.onPause = func() { b.onPause = nil; b.sim.Kill(b.hosts[3]) }
+		},
+		"the primary dies": func(b *bench) {
+			b.onPause = func() { b.onPause = nil; b.sim.Kill(b.hosts[0]) }
+		},
+		"reconfiguration is refused": func(b *bench) {
+			b.sim.Inject(shardsim.Fault{Stage: shardsim.Checked, Match: shardsim.Command("replSetReconfig", ""), Times: 2, Code: 74})
+		},
+		"its answer is lost": func(b *bench) {
+			b.sim.Inject(shardsim.Fault{Stage: shardsim.Done, Match: shardsim.Command("replSetReconfig", ""), Times: 2, Drop: true})
+		},
+		"another change comes between": func(b *bench) {
+			b.sim.Inject(shardsim.Fault{Stage: shardsim.Arrived, Match: shardsim.Command("replSetReconfig", ""), Times: 1, Do: func() { b.sim.StepUp(b.hosts[4]) }})
+		},
+		"readings fail": func(b *bench) {
+			b.sim.Inject(shardsim.Fault{Stage: shardsim.Arrived, Match: shardsim.Command("replSetGetStatus", b.hosts[2]), Times: 3, Drop: true})
+		},
+		"the hook fails once": func(b *bench) { b.failing = errors.New("no room in the rack") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			b := setup(t, five)
+			b.sim.Kill(b.hosts[1])
+			harm(b)
+			b.run(t)
+			require.False(t, b.lost, "the majority was lost")
+		})
+	}
+}
+
+// What nobody may act upon is refused, and nothing changes.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, three())
+	b.set = b.open(t, "other")
+	_, err := b.executor(t).Run(t.Context())
+	require.True(t, failure.HasCode(err, "remediation.foreign_set"), "%v", err)
+	require.True(t, failure.Is(err, failure.Invalid))
+
+	b = setup(t, three())
+	b.sim.Kill(b.hosts[0])
+	b.sim.Kill(b.hosts[1])
+	_, err = b.executor(t).Run(t.Context())
+	require.True(t, failure.HasCode(err, "remediation.unreachable"), "%v", err)
+
+	b = setup(t, three())
+	b.sim.Silence(b.hosts[1], true)
+	_, err = b.executor(t).Run(t.Context())
+	require.True(t, failure.HasCode(err, "remediation.out_of_reach"), "%v", err)
+
+	b = setup(t, three())
+	b.machines = b.machines[:2]
+	_, err = b.executor(t).Run(t.Context())
+	require.True(t, failure.HasCode(err, "remediation.unknown_machine"), "%v", err)
+
+	_, err = replset.Open(chunk.Shard{Name: "s1"}, secret, replset.Options{})
+	require.True(t, failure.HasCode(err, "remediation.foreign_set"), "%v", err)
+	require.Empty(t, b.calls)
+}
+
+// A dry run plans the same steps and touches nothing.
+func TestDryRun(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, three())
+	b.sim.Kill(b.hosts[1])
+	e := b.executor(t)
+	e.Execute = false
+	f := b.sim.Inject(shardsim.Fault{Stage: shardsim.Arrived, Match: func(c shardsim.Call) bool {
+		return slices.Contains([]string{"replSetReconfig", "replSetStepDown", "replSetFreeze"}, c.Command)
+	}})
+	out, err := e.Run(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{"set-priority", "take-vote", "rebuild", "give-vote", "set-priority"}, names(out))
+	require.Zero(t, f.Hits())
+	require.Empty(t, b.calls)
+}
