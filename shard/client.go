@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
@@ -40,6 +41,7 @@ type Options struct {
 	MinPool          uint64             // connections that are kept open; 0
 	ReadPreference   *readpref.ReadPref // primary
 	NoRetryWrites    bool               // send no transaction numbers with single writes
+	OnSilence        func(err error)    // called at each hello that fails; nil: nothing
 }
 
 // Connect opens a client for one of Drover's users and sees that it can talk to
@@ -99,6 +101,9 @@ func dial(s chunk.Shard, cred options.Credential, o Options) (*mongo.Client, err
 	}
 	if o.MinPool > 0 {
 		co.SetMinPoolSize(o.MinPool)
+	}
+	if o.OnSilence != nil {
+		co.SetServerMonitor(&event.ServerMonitor{ServerHeartbeatFailed: func(e *event.ServerHeartbeatFailedEvent) { o.OnSilence(e.Failure) }})
 	}
 	c, err := mongo.Connect(co)
 	if err != nil {

@@ -108,8 +108,11 @@ func (r *ReplicaSet) client(ctx context.Context, host string) (*mongo.Client, er
 	if c != nil {
 		return c, nil
 	}
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
 	c, err := shard.Connect(ctx, r.shard, chunk.RemediatorUser, r.secret, shard.Options{
 		AppName: "drover-remediate", Host: host, SelectionTimeout: r.opts.Answer, ConnectTimeout: r.opts.Answer, MaxPool: 2,
+		OnSilence: giveUp, // the driver would try again until the time is over
 	})
 	if err != nil {
 		return nil, err
