@@ -4,6 +4,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"drover/metadata"
+	"drover/proxy"
 )
 
 func TestGrantsAreRead(t *testing.T) {
@@ -17,4 +20,19 @@ func TestGrantsAreRead(t *testing.T) {
 		_, _, err := parseGrant(bad)
 		require.Error(t, err, bad)
 	}
+}
+
+func TestEnvelopesOfSeveralProxiesAreOne(t *testing.T) {
+	t.Parallel()
+
+	got, err := mergeEnvelopes([]metadata.ProxyClient{
+		{Proxy: "p1", User: "shop", App: "till", Envelope: []byte(`{"writes": 5, "unnumbered": 1, "shortest_ms": 300, "patience_ms": 40}`)},
+		{Proxy: "p2", User: "shop", App: "till", Envelope: []byte(`{"writes": 7, "shortest_ms": 200, "soonest_ms": 9, "patience_ms": 90, "gave_up": 1}`)},
+		{Proxy: "p1", User: "shop", App: "web", Envelope: []byte(`{"writes": 2}`)},
+	})
+	require.NoError(t, err)
+	require.Equal(t, []proxy.Envelope{
+		{User: "shop", App: "till", Writes: 12, Unnumbered: 1, ShortestMS: 200, SoonestMS: 9, PatienceMS: 90, GaveUp: 1},
+		{User: "shop", App: "web", Writes: 2},
+	}, got)
 }

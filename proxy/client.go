@@ -13,6 +13,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"drover/proxy/admission"
 	"drover/proxy/auth"
 	"drover/proxy/wire"
 )
@@ -23,17 +24,21 @@ var errClientLeft = errors.New("the client has left")
 // client is one connection of a client. One goroutine serves it: requests that
 // come faster than replies go wait in the socket.
 type client struct {
-	p      *Proxy
-	nc     net.Conn
-	id     int32
-	reader *wire.Reader
-	msg    wire.Msg
-	cmd    wire.Command
-	out    []byte
-	user   string      // empty: nobody has logged in
-	login  *auth.Login // under way, nil: none
-	app    string      // what the client calls itself
-	packed wire.Compressor
+	p       *Proxy
+	nc      net.Conn
+	id      int32
+	reader  *wire.Reader
+	msg     wire.Msg
+	cmd     wire.Command
+	out     []byte
+	user    string      // empty: nobody has logged in
+	login   *auth.Login // under way, nil: none
+	legs    legs        // of the request that is being worked on
+	scratch []byte      // for the shapes of requests
+	habits  *habits     // of caller
+	caller  caller
+	app     string // what the client calls itself
+	packed  wire.Compressor
 
 	busy    atomic.Bool // a request is being worked on
 	retired atomic.Bool
@@ -139,6 +144,7 @@ func (c *client) handle(ctx context.Context, m wire.Message) error {
 // answer runs the parsed command and appends the reply's document at.
 func (c *client) answer(ctx context.Context, at int, quiet bool) error {
 	start := time.Now()
+	c.legs.reset()
 	q := &request{client: c, cmd: &c.cmd, sequences: c.msg.Sequences, start: start, quiet: quiet}
 	if c.cmd.MaxTimeMS > 0 {
 		q.deadline = start.Add(time.Duration(c.cmd.MaxTimeMS) * time.Millisecond)
@@ -150,6 +156,9 @@ func (c *client) answer(ctx context.Context, at int, quiet bool) error {
 	err := c.p.permit(q, cmd)
 	if err == nil {
 		err = cmd.check(q)
+	}
+	if err == nil && cmd.data {
+		err = c.p.admit(ctx, q)
 	}
 	if err == nil {
 		err = cmd.run(ctx, c.p, q)
@@ -164,7 +173,7 @@ func (c *client) answer(ctx context.Context, at int, quiet bool) error {
 	if failed && quiet {
 		c.p.metrics.unheard.Inc()
 	}
-	cmd.metrics.done(failed, time.Since(start))
+	c.p.finish(ctx, cmd, q, failed, err, len(c.out)-at)
 	return nil
 }
 
@@ -257,6 +266,8 @@ type request struct {
 	quiet     bool      // no reply is wanted
 	failed    bool      // a shard's own error was passed on
 
+	share *admission.Tenant // of the command's database, nil: it has no policy
+
 	session *session // nil: the command has none
 	txn     *txn     // nil: not in a transaction
 }
@@ -277,6 +288,7 @@ type command struct {
 	name    string
 	run     func(ctx context.Context, p *Proxy, q *request) error
 	data    bool // works on a collection's documents: may carry a session and a transaction
+	writes  bool // changes documents
 	need    need
 	metrics commandMetrics
 }
@@ -341,10 +353,10 @@ func commandTable(m *metrics) map[string]*command {
 		{name: "listDatabases", run: listDatabases},
 		{name: "listCollections", run: listCollections},
 		{name: "listIndexes", run: listIndexes},
-		{name: "insert", run: insert, data: true},
-		{name: "update", run: update, data: true},
-		{name: "delete", run: remove, data: true},
-		{name: "findAndModify", run: findAndModify, data: true},
+		{name: "insert", run: insert, data: true, writes: true},
+		{name: "update", run: update, data: true, writes: true},
+		{name: "delete", run: remove, data: true, writes: true},
+		{name: "findAndModify", run: findAndModify, data: true, writes: true},
 		{name: "find", run: find, data: true},
 		{name: "getMore", run: getMore, data: true},
 		{name: "killCursors", run: killCursors, data: true},

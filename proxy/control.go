@@ -2,7 +2,11 @@ package proxy
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
+
+	"drover/proxy/admission"
 )
 
 // controlPause is the time between two looks at users and policies. They are
@@ -32,4 +36,35 @@ func (p *Proxy) readControl(ctx context.Context) {
 			p.log.WarnContext(ctx, "users were not read", "error", err)
 		}
 	}
+	if p.ports.Policies != nil {
+		if err := p.readPolicies(ctx); err != nil && ctx.Err() == nil {
+			p.log.WarnContext(ctx, "policies were not read", "error", err)
+		}
+	}
+}
+
+// readPolicies reads the policies. One that this proxy does not understand
+// leaves what was in force for its database.
+func (p *Proxy) readPolicies(ctx context.Context) error {
+	all, err := p.ports.Policies.Policies(ctx)
+	if err != nil {
+		return fmt.Errorf("read policies: %w", err)
+	}
+	old := p.tenants.Policies()
+	fresh := make(map[string]admission.Policy, len(all))
+	var problems []error
+	for name, text := range all {
+		policy, err := admission.ParsePolicy(text)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("database %s: %w", name, err))
+			kept, known := old[name]
+			if !known {
+				continue
+			}
+			policy = kept
+		}
+		fresh[name] = policy
+	}
+	p.tenants.Set(fresh)
+	return errors.Join(problems...)
 }

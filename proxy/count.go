@@ -26,7 +26,7 @@ func count(ctx context.Context, p *Proxy, q *request) error {
 		return err
 	}
 	entries := targetOf(db, coll, filter, q.option("collation"))
-	p.metrics.fanOut.Observe(float64(len(entries)))
+	p.fan(q, len(entries))
 	if err := q.bind(entries...); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"drover/proxy/admission"
 	"drover/proxy/upstream"
 	"drover/proxy/wire"
 )
@@ -50,6 +51,7 @@ func (p *Proxy) dispatch(ctx context.Context, q *request, l *leg) (answer, error
 	defer func() {
 		h.end()
 		d.abandon()
+		q.note(&d)
 	}()
 	for {
 		r := l.pinned
@@ -61,19 +63,25 @@ func (p *Proxy) dispatch(ctx context.Context, q *request, l *leg) (answer, error
 				return answer{}, err
 			}
 		}
+		if err := d.takeRoom(ctx, r); err != nil {
+			return answer{}, err
+		}
 		entered, err := d.enter(r)
 		if err != nil {
 			return answer{}, err
 		}
 		if !entered {
+			d.leaveRoom(admission.Unknown, 0)
 			if err := d.wait(ctx, r, &h); err != nil {
 				return answer{}, d.labelled(err)
 			}
 			continue
 		}
 		d.under = r
+		sent := time.Now()
 		a, err := d.send(ctx, r)
 		d.under = nil
+		d.leaveRoom(d.outcome(err), time.Since(sent))
 		again, err := d.judge(ctx, r, &a, err, &h)
 		switch {
 		case err != nil:
@@ -96,6 +104,8 @@ type delivery struct {
 	q       *request
 	l       *leg
 	resends int
+	room    *admission.Gate // counted in there
+	split   split
 	under   *route         // counted in there
 	conn    *upstream.Conn // in use for it
 	sent    time.Time      // when the try went out; zero: it did not
@@ -103,6 +113,7 @@ type delivery struct {
 
 // abandon cleans up after a panic: the count and the connection.
 func (d *delivery) abandon() {
+	d.leaveRoom(admission.Unknown, 0)
 	if d.under == nil {
 		return
 	}
@@ -148,7 +159,9 @@ func (d *delivery) wait(ctx context.Context, r *route, h *hold) error {
 	if d.q.txn != nil {
 		a = writes
 	}
+	began := time.Now()
 	err := d.p.wait(ctx, d.q, d.l.entry, a, h)
+	d.split.hold += time.Since(began)
 	if err == nil && d.l.pinned != nil && d.l.entry.route.Load().Placement.ID != r.Placement.ID {
 		return errMoved
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -50,6 +51,7 @@ const (
 	codeUnknownStage        code = 40324
 	codeMemoryLimit         code = 292
 	codeProtocol            code = 17
+	codeRateLimited         code = 462
 	codeMechanism           code = 334
 	codeNamespaceExists     code = 48
 	codeCannotCreateIndex   code = 67
@@ -88,6 +90,7 @@ var codeNames = map[code]string{
 	codeAlreadyInitialized: "AlreadyInitialized",
 	codeMemoryLimit:        "QueryExceededMemoryLimitNoDiskUseAllowed",
 	codeProtocol:           "ProtocolError",
+	codeRateLimited:        "IngressRequestRateLimitExceeded",
 	codeMechanism:          "MechanismUnavailable",
 }
 
@@ -96,6 +99,8 @@ const (
 	labelRetryableWrite = "RetryableWriteError"
 	labelNothingRan     = "NoWritesPerformed"
 	labelTransient      = "TransientTransactionError"
+	labelOverloaded     = "SystemOverloadedError" // newer drivers wait before they try again,
+	labelRetryable      = "RetryableError"        // whatever the command was: it did not run
 )
 
 // refusal is an error as a MongoDB client gets it.
@@ -116,6 +121,9 @@ func (r *refusal) labelled(labels ...string) *refusal {
 	r.labels = append(r.labels, labels...)
 	return r
 }
+
+// has reports whether r has a label.
+func (r *refusal) has(label string) bool { return slices.Contains(r.labels, label) }
 
 func (r *refusal) Error() string { return fmt.Sprintf("%s (%d): %s", codeNames[r.code], r.code, r.msg) }
 

@@ -48,7 +48,7 @@ func find(ctx context.Context, p *Proxy, q *request) error {
 		return err
 	}
 	entries := targetOf(db, coll, filter, q.option("collation"))
-	p.metrics.fanOut.Observe(float64(len(entries)))
+	p.fan(q, len(entries))
 	if len(entries) == 1 {
 		return p.passRead(ctx, q, entries[0])
 	}

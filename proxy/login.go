@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -125,7 +126,7 @@ func (c *client) introduce(q *request) {
 	application, _ := wire.Find(q.option("client").Document(), "application")
 	name, _ := wire.Find(application.Document(), "name")
 	if text := name.Text(); len(text) <= longestApp {
-		c.app = string(text)
+		c.app = strings.ToValidUTF8(string(text), "?")
 	}
 }
 

@@ -30,7 +30,7 @@ func newMetrics(r prometheus.Registerer, p *Proxy) *metrics {
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "drover_proxy_request_seconds", Help: "Time from a request's arrival to its reply.",
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2.5, 14),
-		}, []string{"command"}),
+		}, []string{"command", "chunks"}),
 		held: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "drover_proxy_held_requests", Help: "Requests that wait for a switch now.",
 		}),
@@ -66,7 +66,7 @@ func newMetrics(r prometheus.Registerer, p *Proxy) *metrics {
 			defer p.mu.Unlock()
 			return float64(len(p.clients))
 		}),
-		&poolCollector{pools: p.pools})
+		&poolCollector{pools: p.pools}, callerCollector{p})
 	return m
 }
 
@@ -76,26 +76,29 @@ func (m *metrics) refused(reason string) { m.refusals.WithLabelValues(reason).In
 // commandMetrics is the metrics of one command, looked up once.
 type commandMetrics struct {
 	ok, failed prometheus.Counter
-	seconds    prometheus.Observer
+	seconds    [3]prometheus.Observer // by the class of chunks concerned
 }
 
 // command gives the metrics of one command.
 func (m *metrics) command(name string) commandMetrics {
 	return commandMetrics{
-		ok:      m.requests.WithLabelValues(name, "ok"),
-		failed:  m.requests.WithLabelValues(name, "error"),
-		seconds: m.seconds.WithLabelValues(name),
+		ok:     m.requests.WithLabelValues(name, "ok"),
+		failed: m.requests.WithLabelValues(name, "error"),
+		seconds: [3]prometheus.Observer{
+			m.seconds.WithLabelValues(name, fanClasses[fanNone]), m.seconds.WithLabelValues(name, fanClasses[fanOne]),
+			m.seconds.WithLabelValues(name, fanClasses[fanMany]),
+		},
 	}
 }
 
 // done counts one request.
-func (m commandMetrics) done(failed bool, took time.Duration) {
+func (m *commandMetrics) done(failed bool, class int, took time.Duration) {
 	if failed {
 		m.failed.Inc()
 	} else {
 		m.ok.Inc()
 	}
-	m.seconds.Observe(took.Seconds())
+	m.seconds[class].Observe(took.Seconds())
 }
 
 // poolCollector shows the connections to each shard.
@@ -104,12 +107,35 @@ type poolCollector struct{ pools *pools }
 // upstreamConns describes the gauge of a shard's connections.
 var upstreamConns = prometheus.NewDesc("drover_proxy_upstream_connections", "Open connections to a shard.", []string{"shard"}, nil)
 
+// What a shard's gate shows.
+var (
+	shardLimit   = prometheus.NewDesc("drover_proxy_shard_limit", "Requests to a shard that may run at once.", []string{"shard"}, nil)
+	shardRunning = prometheus.NewDesc("drover_proxy_shard_running_requests", "Requests that run on a shard.", []string{"shard"}, nil)
+	shardWaiting = prometheus.NewDesc("drover_proxy_shard_waiting_requests", "Requests that wait for room at a shard.", []string{"shard"}, nil)
+	shardBreaker = prometheus.NewDesc("drover_proxy_shard_breaker", "1 for the state that a shard's breaker is in.", []string{"shard", "state"}, nil)
+)
+
 // Describe implements [prometheus.Collector].
-func (c *poolCollector) Describe(ch chan<- *prometheus.Desc) { ch <- upstreamConns }
+func (c *poolCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{upstreamConns, shardLimit, shardRunning, shardWaiting, shardBreaker} {
+		ch <- d
+	}
+}
 
 // Collect implements [prometheus.Collector].
 func (c *poolCollector) Collect(ch chan<- prometheus.Metric) {
 	c.pools.each(func(pool *upstream.Pool) {
 		ch <- prometheus.MustNewConstMetric(upstreamConns, prometheus.GaugeValue, float64(pool.Open()), pool.Name())
+		s := pool.Gate().State()
+		for d, v := range map[*prometheus.Desc]int{shardLimit: s.Limit, shardRunning: s.Running, shardWaiting: s.Waiting} {
+			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), pool.Name())
+		}
+		for _, word := range []string{"closed", "open", "returning"} {
+			on := 0.0
+			if word == s.Breaker {
+				on = 1
+			}
+			ch <- prometheus.MustNewConstMetric(shardBreaker, prometheus.GaugeValue, on, pool.Name(), word)
+		}
 	})
 }

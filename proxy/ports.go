@@ -19,6 +19,8 @@ type Ports struct {
 	Users    auth.Directory // nil: clients need not log in
 	Catalog  Catalog        // nil: the proxy does no DDL
 	Traffics Traffics       // nil: what goes to a placement is told to nobody
+	Policies Policies       // nil: every database may do everything
+	Callers  Callers        // nil: what is learned about callers is not recorded
 }
 
 // Routes reads the chunk metadata.
@@ -45,6 +47,11 @@ const FormerLife = sessionLife
 type Former struct {
 	Route chunk.Route
 	Left  time.Time // when it ended, by this process's clock
+}
+
+// Policies gives every database's policy, as JSON of [admission.Policy].
+type Policies interface {
+	Policies(ctx context.Context) (map[string][]byte, error)
 }
 
 // Attempts reads the attempts to switch.

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"drover/chunk"
+	"drover/proxy/admission"
 	"drover/proxy/auth"
 	"drover/proxy/upstream"
 )
@@ -45,6 +46,8 @@ type Config struct {
 	// must still be right, by the shards' refusals alone.
 	Deaf bool
 
+	SlowAfter time.Duration // requests that take longer are logged; 0: 500 ms, negative: none
+
 	Log        *slog.Logger          // nil: discard
 	Registerer prometheus.Registerer // nil: metrics go nowhere
 }
@@ -57,6 +60,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.MetadataTimeout, 2*time.Second)
 	setDefault(&c.ShardWait, 5*time.Second)
 	setDefault(&c.DrainWait, 10*time.Second)
+	setDefault(&c.SlowAfter, 500*time.Millisecond)
 	setDefault(&c.MaxHeld, 5000)
 	setDefault(&c.ShardConns, 200)
 	setDefault(&c.MaxClients, 10_000)
@@ -76,19 +80,23 @@ func setDefault[T comparable](v *T, to T) {
 
 // Proxy is one running router.
 type Proxy struct {
-	cfg      Config
-	ports    Ports
-	log      *slog.Logger
-	metrics  *metrics
-	commands map[string]*command
-	routing  *routing
-	gates    *gates
-	pools    *pools
-	sessions *sessions
-	cursors  *cursors
-	book     *auth.Book   // nil: clients need not log in
-	lastID   atomic.Int32 // of client connections and of our own messages
-	hearing  atomic.Bool  // announcements arrive
+	cfg       Config
+	ports     Ports
+	log       *slog.Logger
+	metrics   *metrics
+	commands  map[string]*command
+	routing   *routing
+	gates     *gates
+	pools     *pools
+	sessions  *sessions
+	cursors   *cursors
+	book      *auth.Book // nil: clients need not log in
+	tenants   *admission.Book
+	shapes    *shapes
+	envelopes *envelopes
+	queued    atomic.Int64 // requests that wait for their database's quota
+	lastID    atomic.Int32 // of client connections and of our own messages
+	hearing   atomic.Bool  // announcements arrive
 
 	background context.Context // ends when Run gives up; for what outlives one request
 	workers    sync.WaitGroup
@@ -112,8 +120,10 @@ func New(cfg Config, ports Ports) *Proxy {
 		pools:    &pools{shards: ports.Shards, appName: "drover-proxy/" + cfg.ID, max: cfg.ShardConns, tls: cfg.ShardTLS, byName: map[string]*upstream.Pool{}, keeps: map[string]bool{}},
 		sessions: newSessions(),
 		cursors:  newCursors(),
-		ready:    make(chan struct{}),
-		clients:  map[*client]struct{}{},
+		tenants:  admission.NewBook(),
+		shapes:   newShapes(), envelopes: newEnvelopes(),
+		ready:   make(chan struct{}),
+		clients: map[*client]struct{}{},
 	}
 	if ports.Users != nil {
 		p.book = auth.NewBook()
@@ -161,6 +171,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	p.workers.Go(func() { p.beat(background) })
 	p.workers.Go(func() { p.sweep(background) })
 	p.workers.Go(func() { p.followControl(background) })
+	p.workers.Go(func() { p.report(background) })
 	if !p.cfg.Deaf {
 		p.workers.Go(func() { p.listen(background) })
 	}
@@ -288,6 +299,7 @@ func (p *Proxy) sweep(ctx context.Context) {
 		select {
 		case now := <-ticker.C:
 			p.sessions.sweep(now)
+			p.envelopes.sweep(now)
 			for _, c := range p.cursors.idle(now) {
 				p.closeCursor(ctx, c)
 			}

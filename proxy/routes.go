@@ -40,7 +40,8 @@ type entry struct {
 type collection struct {
 	name     string
 	shardKey string
-	simple   bool // no collation of its own
+	simple   bool            // no collation of its own
+	leads    map[string]bool // first fields of its indexes
 }
 
 // database is one logical database of a table.
@@ -99,7 +100,7 @@ func (t *routing) load(ctx context.Context) error {
 		db := &database{name: d.Name, space: d.KeySpace, collections: map[string]*collection{}}
 		for _, c := range d.Collections {
 			_, own := wire.Find(c.Options, "collation")
-			db.collections[c.Name] = &collection{name: c.Name, shardKey: c.ShardKey, simple: !own}
+			db.collections[c.Name] = &collection{name: c.Name, shardKey: c.ShardKey, simple: !own, leads: leadsOf(c)}
 		}
 		fresh[d.Name] = db
 	}

@@ -139,7 +139,7 @@ func (p *Proxy) passWrite(ctx context.Context, q *request, b *batch, e *entry) e
 	if err := q.bind(e); err != nil {
 		return err
 	}
-	p.metrics.fanOut.Observe(1)
+	p.fan(q, 1)
 	var tail [][]byte
 	for _, s := range q.sequences {
 		tail = append(tail, s.Raw)
@@ -242,7 +242,7 @@ func (p *Proxy) writeUnordered(ctx context.Context, b *batch) error {
 			}
 		}
 	}
-	p.metrics.fanOut.Observe(float64(max(1, len(groups))))
+	p.fan(b.q, max(1, len(groups)))
 	results := make([]partResult, len(groups))
 	p.parallel(max(1, len(groups)), func(i int) {
 		if i < len(groups) {
@@ -265,7 +265,7 @@ func (p *Proxy) writeUnordered(ctx context.Context, b *batch) error {
 
 // doStep does one step and adds its results.
 func (p *Proxy) doStep(ctx context.Context, b *batch, st step) error {
-	p.metrics.fanOut.Observe(float64(len(st.entries)))
+	p.fan(b.q, len(st.entries))
 	if st.turns {
 		return p.doTurns(ctx, b, st)
 	}
@@ -448,7 +448,9 @@ func (p *Proxy) take(ctx context.Context, b *batch, r *partResult, indexes []int
 func (b *batch) failed(err error) error {
 	r, ok := errors.AsType[*refusal](err)
 	if ok && b.sum.ran {
-		r.labels = slices.DeleteFunc(r.labels, func(l string) bool { return l == labelNothingRan })
+		r.labels = slices.DeleteFunc(r.labels, func(l string) bool {
+			return l == labelNothingRan || l == labelOverloaded || l == labelRetryable
+		})
 	}
 	return err
 }

@@ -2,6 +2,7 @@ package workers
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"os"
@@ -34,7 +35,8 @@ func RunProxy(ctx context.Context, cfg *config.Config, registry prometheus.Regis
 	port := proxyPorts{store: store, secret: cfg.Secret}
 	ports := proxy.Ports{
 		Routes: port, Attempts: port, Feed: port, Acks: store, Presence: port, Shards: port,
-		Catalog: &catalog{store: store, clients: clients},
+		Catalog:  &catalog{store: store, clients: clients},
+		Policies: store, Callers: port,
 	}
 	if cfg.ProxyAuth {
 		ports.Users = port
@@ -80,6 +82,7 @@ var (
 	_ proxy.Presence = proxyPorts{}
 	_ proxy.Shards   = proxyPorts{}
 	_ auth.Directory = proxyPorts{}
+	_ proxy.Callers  = proxyPorts{}
 )
 
 // Snapshot implements [proxy.Routes].
@@ -164,6 +167,19 @@ func (p proxyPorts) Users(ctx context.Context) ([]auth.User, error) {
 		out = append(out, user)
 	}
 	return out, err
+}
+
+// PutEnvelopes implements [proxy.Callers].
+func (p proxyPorts) PutEnvelopes(ctx context.Context, name string, all []proxy.Envelope) error {
+	out := make([]metadata.ProxyClient, 0, len(all))
+	for _, e := range all {
+		text, err := json.Marshal(e)
+		if err != nil {
+			return err
+		}
+		out = append(out, metadata.ProxyClient{User: e.User, App: e.App, Envelope: text})
+	}
+	return p.store.PutProxyClients(ctx, name, out)
 }
 
 // Listen implements [proxy.Feed].

@@ -160,6 +160,17 @@ func (g *Gate) Enter(ctx context.Context, database string, p Priority) error {
 	return g.wait(ctx, database, class, w)
 }
 
+// Try is [Gate.Enter] for a request that finds room at once.
+func (g *Gate) Try(p Priority) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.breaker.open || g.waiting > 0 || !g.room(p.rank()) {
+		return false
+	}
+	g.running++
+	return true
+}
+
 // wait waits for a turn. While traffic returns in steps nobody may leave for a
 // while, so that the gate is also looked at by the clock.
 func (g *Gate) wait(ctx context.Context, database string, class int, w *waiter) error {
@@ -187,7 +198,10 @@ func (g *Gate) wait(ctx context.Context, database string, class int, w *waiter) 
 
 // room reports whether one more of a class may run; g.mu is held.
 func (g *Gate) room(class int) bool {
-	limit := g.limit * g.breaker.share(class, g.now(), g.cfg.Step)
+	limit := g.limit
+	if g.breaker.open || !g.breaker.closed.IsZero() {
+		limit *= g.breaker.share(class, g.now(), g.cfg.Step)
+	}
 	return float64(g.running) < limit
 }
 

@@ -18,7 +18,9 @@ type Tenant struct {
 }
 
 // Book is the policies that a proxy knows.
-type Book struct{ tenants atomic.Pointer[map[string]*Tenant] }
+type Book struct {
+	tenants atomic.Pointer[map[string]*Tenant]
+}
 
 // NewBook makes a book in which everything is allowed.
 func NewBook() *Book {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/xdg-go/scram"
+
+	"drover/proxy/admission"
 )
 
 // The causes of a wait that ended.
@@ -30,7 +32,8 @@ type Config struct {
 	MaxConns    int           // 0: 200
 	DialTimeout time.Duration // for one connection with its handshake; 0: 3 s
 	MaxIdle     time.Duration // an idle connection is closed after it; 0: 10 min
-	TLS         *tls.Config   // for a URI that says tls=true; nil: the system's authorities
+	Gate        admission.GateConfig
+	TLS         *tls.Config // for a URI that says tls=true; nil: the system's authorities
 }
 
 // Pool is the connections to one shard's primary.
@@ -38,6 +41,7 @@ type Pool struct {
 	cfg    Config
 	seeds  address
 	scram  *scram.Client
+	gate   *admission.Gate
 	dials  chan struct{} // paces handshakes
 	closed chan struct{}
 	versions
@@ -74,8 +78,12 @@ func New(cfg Config) (*Pool, error) {
 	case cfg.TLS == nil:
 		cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
+	if cfg.Gate.Most == 0 {
+		cfg.Gate.Most = cfg.MaxConns
+	}
 	p := &Pool{
-		cfg: cfg, seeds: seeds, dials: make(chan struct{}, 4),
+		gate: admission.NewGate(cfg.Gate),
+		cfg:  cfg, seeds: seeds, dials: make(chan struct{}, 4),
 		closed: make(chan struct{}), all: map[*Conn]struct{}{},
 	}
 	if cfg.User != "" {
@@ -85,6 +93,9 @@ func New(cfg Config) (*Pool, error) {
 	}
 	return p, nil
 }
+
+// Gate is the room that the shard has for requests.
+func (p *Pool) Gate() *admission.Gate { return p.gate }
 
 // Name is the shard's.
 func (p *Pool) Name() string { return p.cfg.Name }
