@@ -55,6 +55,8 @@ var needs = map[string]need{
 	"create": shaping, "drop": shaping, "dropDatabase": shaping, "createIndexes": shaping, "dropIndexes": shaping,
 	"collMod": shaping, "renameCollection": shaping,
 
+	"serverStatus": watching,
+
 	// Answered by "no such command", which tells nothing.
 	unknownCommand: anyUser,
 }
