@@ -115,7 +115,7 @@ func newDBClients(a *app) *cobra.Command {
 					for _, e := range merged {
 						rows = append(rows, []string{
 							e.User, e.App, strconv.FormatInt(e.Writes, 10), fmt.Sprintf("%.1f%%", 100*float64(e.Unnumbered)/float64(max(1, e.Writes))),
-							millis(e.ShortestMS), strconv.FormatInt(e.Refused, 10), millis(e.SoonestMS), millis(e.PatienceMS), strconv.FormatInt(e.GaveUp, 10),
+							knownMS(e.ShortestMS), strconv.FormatInt(e.Refused, 10), knownMS(e.SoonestMS), knownMS(e.PatienceMS), strconv.FormatInt(e.GaveUp, 10),
 						})
 					}
 					return rows
@@ -127,8 +127,8 @@ func newDBClients(a *app) *cobra.Command {
 	return c
 }
 
-// millis writes a number of milliseconds that may not be known.
-func millis(n int64) string {
+// knownMS writes a number of milliseconds that may not be known.
+func knownMS(n int64) string {
 	if n == 0 {
 		return "-"
 	}

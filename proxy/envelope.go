@@ -202,8 +202,8 @@ type Callers interface {
 // envelopePause is the time between two records of the envelopes.
 const envelopePause = 30 * time.Second
 
-// report records the envelopes for as long as the proxy runs, and at its end.
-func (p *Proxy) report(ctx context.Context) {
+// reportCallers records the envelopes for as long as the proxy runs, and at its end.
+func (p *Proxy) reportCallers(ctx context.Context) {
 	ticker := time.NewTicker(envelopePause)
 	defer ticker.Stop()
 	for {

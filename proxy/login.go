@@ -53,7 +53,7 @@ var needs = map[string]need{
 	"explain": reading, "listCollections": reading, "listIndexes": reading, "dbStats": reading, "collStats": reading,
 	"insert": writing, "update": writing, "delete": writing, "bulkWrite": both, "findAndModify": both,
 	"create": shaping, "drop": shaping, "dropDatabase": shaping, "createIndexes": shaping, "dropIndexes": shaping,
-	"collMod": shaping, "renameCollection": shaping,
+	"collMod": shaping, "renameCollection": shaping, "shardCollection": shaping,
 
 	"serverStatus": watching,
 
@@ -100,9 +100,13 @@ func (p *Proxy) permit(q *request, c *command) error {
 		p.metrics.refused("unauthenticated")
 		return refuse(codeUnauthorized, "Command %s requires authentication", c.name)
 	}
-	if !c.need.allows(u, string(q.cmd.DB)) {
+	database := string(q.cmd.DB)
+	if c.name == "shardCollection" { // it is sent to admin and names a namespace
+		database, _, _ = strings.Cut(string(q.cmd.Collection()), ".")
+	}
+	if !c.need.allows(u, database) {
 		p.metrics.refused("unauthorized")
-		return refuse(codeUnauthorized, "not authorized on %s to execute command %s", q.cmd.DB, c.name)
+		return refuse(codeUnauthorized, "not authorized on %s to execute command %s", database, c.name)
 	}
 	return nil
 }

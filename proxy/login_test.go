@@ -90,6 +90,9 @@ func TestLogin(t *testing.T) {
 		_, err := on(reader).InsertOne(t.Context(), key)
 		requireCode(t, 13, err)
 		requireCode(t, 13, reader.Database("hotels").Collection("legs").FindOne(t.Context(), key).Err())
+		requireCode(t, 13, reader.Database("admin").RunCommand(t.Context(), bson.D{
+			{Key: "shardCollection", Value: testDatabase + ".legs"}, {Key: "key", Value: bson.D{{Key: "origin", Value: 1}}},
+		}).Err())
 		names, err := reader.ListDatabaseNames(t.Context(), bson.D{})
 		require.NoError(t, err)
 		require.Equal(t, []string{testDatabase}, names)

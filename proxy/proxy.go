@@ -171,7 +171,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	p.workers.Go(func() { p.beat(background) })
 	p.workers.Go(func() { p.sweep(background) })
 	p.workers.Go(func() { p.followControl(background) })
-	p.workers.Go(func() { p.report(background) })
+	p.workers.Go(func() { p.reportCallers(background) })
 	if !p.cfg.Deaf {
 		p.workers.Go(func() { p.listen(background) })
 	}
