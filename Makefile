@@ -8,6 +8,7 @@ VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo d
 DEMO_FLAGS ?=
 FUZZ_TIME  ?= 10s
 BENCH_TIME ?= 1s
+CHAOS_FLAGS ?=
 TEST_FLAGS ?=
 BENCH_PROXY_FLAGS ?=
 
@@ -72,6 +73,10 @@ bench: ## Run the benchmarks for BENCH_TIME each
 .PHONY: bench-proxy
 bench-proxy: setup ## Measure the proxy against a forwarder that only copies bytes, into bench/out/proxy.json
 	go run ./bench/proxy $(BENCH_PROXY_FLAGS)
+
+.PHONY: chaos
+chaos: setup build ## Kill every component at every step of a move, into bench/out/chaos.json (CHAOS_FLAGS="-cells 'worker@'")
+	go run ./bench/chaos $(CHAOS_FLAGS)
 
 .PHONY: histories
 histories: ## Record the histories that test/histories replays anew, on the stack that `make stack` started

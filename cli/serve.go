@@ -4,7 +4,10 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"strings"
+	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -17,12 +20,12 @@ import (
 
 func newWorkerCommand(a *app) *cobra.Command {
 	var child bool
-	var point string
+	var point, hold string
 	c := &cobra.Command{
 		Use: "worker", Short: "Run workflows, activities and the watchdog", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.serve(cmd, config.Worker, child, func(ctx context.Context, registry *prometheus.Registry, logger *slog.Logger) error {
-				w, err := workers.New(ctx, &a.cfg, workers.Options{Registry: registry, Logger: logger, Stops: dieAt(point)})
+				w, err := workers.New(ctx, &a.cfg, workers.Options{Registry: registry, Logger: logger, Stops: stopAt(point, hold)})
 				if err != nil {
 					return err
 				}
@@ -39,7 +42,9 @@ func newWorkerCommand(a *app) *cobra.Command {
 	c.Flags().BoolVar(&child, "child", false, "end when the parent process ends")
 	c.Flags().StringVar(&point, "die-at", "", "drill: kill this process where it first passes the named stop point")
 	_ = c.Flags().MarkHidden("child")
+	c.Flags().StringVar(&hold, "hold-at", "", "drill: POINT=FILE: make FILE where the named stop point is first passed, and wait there until FILE.go exists")
 	_ = c.Flags().MarkHidden("die-at")
+	_ = c.Flags().MarkHidden("hold-at")
 	a.cfg.Flags(c.Flags(), config.Worker)
 	return c
 }
@@ -66,18 +71,45 @@ func (a *app) serve(cmd *cobra.Command, r config.Role, child bool, run func(cont
 	return run(ctx, registry, logger)
 }
 
-// dieAt kills the process at a stop point, as a power cut would; without a name
-// it does nothing.
-func dieAt(point string) *stoppoint.Points {
-	if point == "" {
+// stopAt makes the stop points of a drill, nil when none is named: at die the
+// process is killed, as a power cut would; at hold (POINT=FILE) it makes the file
+// and waits until FILE.go exists.
+func stopAt(die, hold string) *stoppoint.Points {
+	if die == "" && hold == "" {
 		return nil
 	}
-	return stoppoint.New(func(_ context.Context, name string) error {
-		if name == point {
+	point, file, _ := strings.Cut(hold, "=")
+	var held atomic.Bool
+	return stoppoint.New(func(ctx context.Context, name string) error {
+		switch name {
+		case die:
 			return syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		case point:
+			if held.CompareAndSwap(false, true) {
+				return waitThere(ctx, file)
+			}
 		}
 		return nil
 	})
+}
+
+// waitThere makes a file and waits until its other half exists.
+func waitThere(ctx context.Context, file string) error {
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		return err
+	}
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if _, err := os.Stat(file + ".go"); err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
 }
 
 func newProxyCommand(a *app) *cobra.Command {

@@ -27,7 +27,7 @@ func (v *Verdict) example(format string, args ...any) {
 }
 
 // Check reads every document of the application's collection and compares it
-// with the model. Call it after Stop.
+// with the model. Call it after Stop or between Pause and resume.
 func (w *Workload) Check(ctx context.Context) (Verdict, error) {
 	v := Verdict{StaleReads: w.stale.Load()}
 	found := map[string]booking{}

@@ -45,6 +45,7 @@ type Workload struct {
 	began    time.Time
 	stop     atomic.Bool
 	finished sync.WaitGroup
+	paused   sync.RWMutex // held for reading during each operation
 
 	acked    atomic.Int64
 	errors   atomic.Int64
@@ -112,7 +113,9 @@ func (w *Workload) drive(ctx context.Context, i int, o *owner) {
 			}
 		}
 		next = next.Add(every)
+		w.paused.RLock()
 		o.operate(context.WithoutCancel(ctx)) // a stop never cuts an operation in two
+		w.paused.RUnlock()
 	}
 }
 
@@ -120,6 +123,13 @@ func (w *Workload) drive(ctx context.Context, i int, o *owner) {
 func (w *Workload) Stop() {
 	w.stop.Store(true)
 	w.finished.Wait()
+}
+
+// Pause waits until no operation is under way and lets none begin until resume
+// is called: [Workload.Check] may be used meanwhile.
+func (w *Workload) Pause() (resume func()) {
+	w.paused.Lock()
+	return w.paused.Unlock
 }
 
 // Close disconnects.
