@@ -83,8 +83,9 @@ histories: ## Record the histories that test/histories replays anew, on the stac
 	DROVER_RECORD=$(CURDIR)/test/histories REQUIRE_STACK=1 go test ./test/scenario -count=1 -timeout 20m $(TEST_FLAGS)
 
 .PHONY: sim
-sim: build ## Simulate a fleet with faults for half a year and write bench/out/remediate.json
+sim: build ## Simulate fleets: half a year of faults, and balancing, into bench/out/remediate.json and balance.json
 	bin/drover sim remediate --out bench/out/remediate.json
+	bin/drover sim balance --out bench/out/balance.json
 
 .PHONY: bench-switch
 bench-switch: setup build ## Switch a chunk back and forth under load, into bench/out/switch.json (BENCH_SWITCH_FLAGS="-chunk-mb 1000 ...")

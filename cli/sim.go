@@ -17,7 +17,7 @@ import (
 
 // newSimCommand is what is tried out on fleets that do not exist.
 func newSimCommand(a *app) *cobra.Command {
-	return group("sim", "Try policies on a simulated fleet", newSimRemediate(a))
+	return group("sim", "Try policies on a simulated fleet", newSimRemediate(a), newSimBalance(a))
 }
 
 func newSimRemediate(a *app) *cobra.Command {
@@ -197,7 +197,7 @@ func processTime() time.Duration {
 }
 
 // writeReport writes the figures to a file, and makes its folder.
-func writeReport(path string, r *simReport) error {
+func writeReport(path string, r any) error {
 	b, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err
