@@ -87,7 +87,7 @@ func newRoot(a *app) *cobra.Command {
 		newDevCommand(a), newDemoCommand(a), newWorkerCommand(a), newProxyCommand(a),
 		newShardCommand(a), newDBCommand(a), newChunkCommand(a), newMigrateCommand(a),
 		newLeaseCommand(a), newUserCommand(a),
-		newConfigCommand(a), newVersionCommand(a), newSimCommand(a),
+		newConfigCommand(a), newVersionCommand(a), newSimCommand(a), newRemediationCommand(a),
 	)
 	wrapArgs(root)
 	return root

@@ -174,22 +174,23 @@ type UpdateInput struct {
 // Status answers the status query.
 type Status struct {
 	Ref
-	Phase      chunk.Phase     `json:"phase"`
-	Step       string          `json:"step"` // what runs now, in words
-	StepSince  time.Time       `json:"stepSince"`
-	WaitingFor string          `json:"waitingFor,omitempty"` // why it does not go on, and what would make it
-	Paused     bool            `json:"paused"`
-	Attention  string          `json:"attention,omitempty"` // what a person has to look at
-	Source     chunk.Placement `json:"source"`
-	Target     chunk.Placement `json:"target"`
-	Serving    chunk.Placement `json:"serving"`
-	Direction  chunk.AttemptID `json:"direction"` // of the lanes
-	Documents  int64           `json:"documents"` // to copy
-	Bytes      int64           `json:"bytes"`
-	Import     *ImportResult   `json:"import,omitempty"`
-	Validation *ValidateResult `json:"validation,omitempty"`
-	Gate       *GateReport     `json:"gate,omitempty"`
-	Switches   []SwitchResult  `json:"switches,omitempty"`
-	Drills     []DrillReport   `json:"drills,omitempty"`
-	Updates    []string        `json:"updates"` // what may be asked of it now
+	Phase       chunk.Phase     `json:"phase"`
+	Step        string          `json:"step"` // what runs now, in words
+	StepSince   time.Time       `json:"stepSince"`
+	WaitingFor  string          `json:"waitingFor,omitempty"` // why it does not go on, and what would make it
+	Paused      bool            `json:"paused"`
+	Attention   string          `json:"attention,omitempty"` // what a person has to look at
+	Source      chunk.Placement `json:"source"`
+	Target      chunk.Placement `json:"target"`
+	Serving     chunk.Placement `json:"serving"`
+	Direction   chunk.AttemptID `json:"direction"` // of the lanes
+	Documents   int64           `json:"documents"` // to copy
+	Bytes       int64           `json:"bytes"`
+	Import      *ImportResult   `json:"import,omitempty"`
+	Validation  *ValidateResult `json:"validation,omitempty"`
+	Gate        *GateReport     `json:"gate,omitempty"`
+	Switches    []SwitchResult  `json:"switches,omitempty"`
+	Drills      []DrillReport   `json:"drills,omitempty"`
+	Updates     []string        `json:"updates"`               // what may be asked of it now
+	UnderRepair string          `json:"underRepair,omitempty"` // a shard of the move that was under repair last, and by whom
 }

@@ -197,4 +197,6 @@ func RegisterWorkflows(r worker.WorkflowRegistry) {
 	r.RegisterWorkflowWithOptions(workflows.MigrateChunk, workflow.RegisterOptions{Name: contract.MigrateChunkWorkflow})
 	r.RegisterWorkflowWithOptions(workflows.PlanSwitch, workflow.RegisterOptions{Name: contract.PlanSwitchWorkflow})
 	r.RegisterWorkflowWithOptions(workflows.CaptureShard, workflow.RegisterOptions{Name: contract.CaptureShardWorkflow})
+	r.RegisterWorkflowWithOptions(workflows.RemediateShard, workflow.RegisterOptions{Name: contract.RemediateShardWorkflow})
+	r.RegisterWorkflowWithOptions(workflows.WatchFleet, workflow.RegisterOptions{Name: contract.WatchFleetWorkflow})
 }

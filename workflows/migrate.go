@@ -80,6 +80,7 @@ func newMigration(ctx workflow.Context, in contract.MigrateInput) (*migration, e
 	if err := m.handlers(ctx); err != nil {
 		return nil, err
 	}
+	m.hearRepairs(ctx)
 	return m, checkInput(&m.in)
 }
 

@@ -170,6 +170,7 @@ func (m *migration) show(ctx workflow.Context) {
 	row("since", m.status.StepSince.UTC().Format(time.RFC3339))
 	row("waiting for", m.status.WaitingFor)
 	row("**attention**", m.status.Attention)
+	row("under repair", m.status.UnderRepair)
 	if r := m.status.Import; r != nil {
 		row("imported", fmt.Sprintf("%d documents, %d bytes", r.Documents, r.Bytes))
 	}

@@ -53,6 +53,7 @@ func Run(t *testing.T, open func(testing.TB) (*metadata.Store, string)) {
 		"Gate":      gateCases,
 		"Listening": listenCases,
 		"Control":   controlCases,
+		"Remedy":    remediationCases,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

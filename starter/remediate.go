@@ -1,0 +1,148 @@
+package starter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
+
+	"drover/contract"
+	"drover/internal/failure"
+)
+
+// watchSchedule is the id of the schedule that looks at the fleet.
+const watchSchedule = "remediation-watch"
+
+// planID is the workflow id of dry runs: any number of them beside a real one.
+const planID = "remediation-plan/"
+
+// Remediate starts the remediation of a shard, or a dry run of it; one that runs
+// already is refused, never joined.
+func (s *Starter) Remediate(ctx context.Context, in contract.RemediateInput) (Run, error) {
+	id, summary := contract.RemediateID(in.Shard), "remediate "+in.Shard
+	if !in.Execute {
+		id, summary = fmt.Sprintf("%s%s/%d", planID, in.Shard, time.Now().UnixMilli()), "plan for "+in.Shard
+	}
+	run, err := s.client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
+		ID:                                       id,
+		TaskQueue:                                contract.ControlQueue,
+		WorkflowIDReusePolicy:                    enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
+		WorkflowExecutionErrorWhenAlreadyStarted: true,
+		StaticSummary:                            summary,
+		StaticDetails:                            in.Reason,
+		TypedSearchAttributes:                    temporal.NewSearchAttributes(contract.ShardNameAttribute.ValueSet(in.Shard)),
+	}, contract.RemediateShardWorkflow, in)
+	if _, running := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); running {
+		return Run{}, failure.New(failure.Invalid, "remediation.running", "shard %s is under remediation already", in.Shard).
+			WithHint("drover shard remediate %s --status shows it", in.Shard)
+	}
+	if err != nil {
+		return Run{}, fmt.Errorf("start the remediation of %s: %w", in.Shard, err)
+	}
+	return Run{WorkflowID: run.GetID(), RunID: run.GetRunID()}, nil
+}
+
+// RemediationResult waits for the end of a run.
+func (s *Starter) RemediationResult(ctx context.Context, r Run) (contract.RemediateResult, error) {
+	var out contract.RemediateResult
+	err := s.client.GetWorkflow(ctx, r.WorkflowID, r.RunID).Get(ctx, &out)
+	if e, ok := errors.AsType[*temporal.ApplicationError](err); ok {
+		var kind, hint string
+		if e.HasDetails() {
+			_ = e.Details(&kind, &hint) // an error without them has no hint
+		}
+		return out, failure.New(failure.Invalid, e.Type(), "%s", e.Message()).WithHint("%s", hint)
+	}
+	return out, err
+}
+
+// RemediationStatus asks the newest run of a shard's remediation where it is.
+func (s *Starter) RemediationStatus(ctx context.Context, shard string) (contract.RemediationStatus, error) {
+	var st contract.RemediationStatus
+	v, err := s.client.QueryWorkflow(ctx, contract.RemediateID(shard), "", contract.StatusQuery)
+	if err != nil {
+		return st, noRemediation(err, shard)
+	}
+	return st, v.Get(&st)
+}
+
+// AbortRemediation ends a run after the operation that goes on.
+func (s *Starter) AbortRemediation(ctx context.Context, shard string, in contract.UpdateInput) (contract.RemediationStatus, error) {
+	var st contract.RemediationStatus
+	h, err := s.client.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
+		WorkflowID: contract.RemediateID(shard), UpdateName: contract.AbortUpdate, Args: []any{in},
+		WaitForStage: client.WorkflowUpdateStageCompleted,
+	})
+	if err != nil {
+		return st, noRemediation(err, shard)
+	}
+	return st, h.Get(ctx, &st)
+}
+
+func noRemediation(err error, shard string) error {
+	if _, ok := errors.AsType[*serviceerror.NotFound](err); ok {
+		return failure.New(failure.Invalid, "remediation.not_running", "no remediation of shard %s is known to Temporal", shard).
+			WithHint("drover shard remediate %s makes a plan", shard)
+	}
+	return fmt.Errorf("ask the remediation of %s: %w", shard, err)
+}
+
+// Watch lets a schedule look at the fleet; one that exists is changed.
+func (s *Starter) Watch(ctx context.Context, every time.Duration, in contract.WatchInput) error {
+	action := &client.ScheduleWorkflowAction{
+		ID: watchSchedule, Workflow: contract.WatchFleetWorkflow, Args: []any{in}, TaskQueue: contract.ControlQueue,
+		WorkflowExecutionTimeout: time.Hour, StaticSummary: "look at the fleet",
+	}
+	spec := client.ScheduleSpec{Intervals: []client.ScheduleIntervalSpec{{Every: every}}}
+	_, err := s.client.ScheduleClient().Create(ctx, client.ScheduleOptions{
+		ID: watchSchedule, Spec: spec, Action: action, Overlap: enumspb.SCHEDULE_OVERLAP_POLICY_SKIP, TriggerImmediately: true,
+	})
+	if !errors.Is(err, temporal.ErrScheduleAlreadyRunning) {
+		return err
+	}
+	return s.client.ScheduleClient().GetHandle(ctx, watchSchedule).Update(ctx, client.ScheduleUpdateOptions{
+		DoUpdate: func(u client.ScheduleUpdateInput) (*client.ScheduleUpdate, error) {
+			u.Description.Schedule.Action, u.Description.Schedule.Spec = action, &spec
+			return &client.ScheduleUpdate{Schedule: &u.Description.Schedule}, nil
+		},
+	})
+}
+
+// Unwatch removes the schedule. What runs goes on.
+func (s *Starter) Unwatch(ctx context.Context) error {
+	err := s.client.ScheduleClient().GetHandle(ctx, watchSchedule).Delete(ctx)
+	if _, ok := errors.AsType[*serviceerror.NotFound](err); ok {
+		return nil
+	}
+	return err
+}
+
+// LastWatch gives the newest look at the fleet that has ended, nil when there is none.
+func (s *Starter) LastWatch(ctx context.Context) (*contract.WatchResult, error) {
+	d, err := s.client.ScheduleClient().GetHandle(ctx, watchSchedule).Describe(ctx)
+	if _, ok := errors.AsType[*serviceerror.NotFound](err); ok {
+		return nil, nil //nolint:nilnil // nobody watches
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i := len(d.Info.RecentActions) - 1; i >= 0; i-- {
+		a := d.Info.RecentActions[i].StartWorkflowResult
+		if a == nil {
+			continue
+		}
+		state, err := s.client.DescribeWorkflowExecution(ctx, a.WorkflowID, a.FirstExecutionRunID)
+		if err != nil || state.GetWorkflowExecutionInfo().GetStatus() != enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED {
+			continue
+		}
+		var out contract.WatchResult
+		err = s.client.GetWorkflow(ctx, a.WorkflowID, a.FirstExecutionRunID).Get(ctx, &out)
+		return &out, err
+	}
+	return nil, nil //nolint:nilnil // none has ended
+}

@@ -1,0 +1,38 @@
+package workers
+
+import (
+	"context"
+	"slices"
+
+	"drover/internal/failure"
+	"drover/metadata"
+	"drover/remediation"
+	"drover/shard"
+)
+
+// CheckMachines refuses machines that are not those of a shard: each member must
+// be among them. It changes nothing; a shard that does not answer is refused.
+func CheckMachines(ctx context.Context, store *metadata.Store, secret, name string, machines []remediation.Machine) error {
+	sh, err := store.Shard(ctx, name)
+	if err != nil {
+		return err
+	}
+	clients := shard.NewClients(secret, shard.Options{})
+	defer func() { _ = clients.Close(context.WithoutCancel(ctx)) }()
+	set, err := clients.Set(sh)
+	if err != nil {
+		return err
+	}
+	st, err := set.Status(ctx)
+	if err != nil {
+		return failure.New(failure.Invalid, "layout.unreachable", "shard %s does not answer: %w", name, err).
+			WithHint("a layout is compared with the members that the shard has; nothing was changed")
+	}
+	for _, m := range st.Members {
+		if !slices.ContainsFunc(machines, func(x remediation.Machine) bool { return x.Host == m.Host }) {
+			return failure.New(failure.Invalid, "layout.foreign_set", "machines: %s is a member of shard %s and not among them", m.Host, name).
+				WithHint("name every member as its configuration does, or check that the file is for this shard; nothing was changed")
+		}
+	}
+	return nil
+}
