@@ -2,13 +2,36 @@ package workers
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"drover/activities"
+	"drover/chunk"
+	"drover/internal/config"
 	"drover/internal/failure"
+	"drover/internal/stoppoint"
 	"drover/metadata"
 	"drover/remediation"
 	"drover/shard"
+	"drover/shard/replset"
 )
+
+// newRemedier wires remediation to MongoDB's own commands, and to the operator's
+// commands for what no command of MongoDB can do.
+func newRemedier(cfg *config.Config, store *metadata.Store, r prometheus.Registerer, stops *stoppoint.Points, l *slog.Logger) *activities.Remedier {
+	nodes := replset.Exec{RebuildCommand: cfg.RemedyRebuild, ProvisionCommand: cfg.RemedyProvision, ReleaseCommand: cfg.RemedyRelease}
+	return &activities.Remedier{
+		Ledger: store, Costs: remediation.DefaultCosts, Metrics: activities.NewRemedyMetrics(r), Stops: stops, Logger: l,
+		Open: func(s chunk.Shard, machines []remediation.Machine) (activities.RemedyShard, error) {
+			return replset.Open(s, cfg.Secret, replset.Options{
+				Nodes:    nodes,
+				Machines: func(context.Context) ([]remediation.Machine, error) { return machines, nil },
+			})
+		},
+	}
+}
 
 // CheckMachines refuses machines that are not those of a shard: each member must
 // be among them. It changes nothing; a shard that does not answer is refused.

@@ -45,6 +45,7 @@ type Worker struct {
 	shards     *shard.Clients
 	log        *cdc.Log
 	activities *activities.Activities
+	remedier   *activities.Remedier
 	watchdog   *switchover.Watchdog
 	logger     *slog.Logger
 }
@@ -98,6 +99,7 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Worker, error) {
 	}
 	return &Worker{
 		cfg: cfg, store: store, shards: clients, log: log, activities: a, logger: o.Logger,
+		remedier: newRemedier(cfg, store, o.Registry, o.Stops, o.Logger),
 		watchdog: &switchover.Watchdog{Switcher: a.Switcher, Every: watchdogEvery, Metrics: switchover.NewWatchdogMetrics(o.Registry)},
 	}, nil
 }
@@ -169,6 +171,7 @@ func (w *Worker) Run(ctx context.Context, c client.Client) error {
 			RegisterWorkflows(x)
 		}
 		w.activities.Register(registry{x}, name)
+		w.remedier.Register(registry{x}, name)
 		if err := x.Start(); err != nil {
 			stop()
 			return fmt.Errorf("serve queue %s: %w", name, err)

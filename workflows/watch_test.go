@@ -148,16 +148,17 @@ func TestAnElectionIsWantedWhileTheShardIsFenced(t *testing.T) {
 		}
 		return contract.GateReport{Go: true}, nil
 	})
-	serve(env, w, contract.FenceSource, func(in contract.AttemptRef) (contract.SwitchResult, error) {
+	serve(env, w, contract.SwitchRoute, func(in contract.AttemptRef) (contract.SwitchResult, error) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		fences++
 		require.False(t, c.held, "nobody fences while a remediation acts")
-		w.fenced = true
 		if fences > 1 {
-			return contract.SwitchResult{Attempt: in.Attempt}, nil
+			w.serving, w.fenced = target.ID, false
+			w.published[in.Attempt] = true
+			return contract.SwitchResult{Attempt: in.Attempt, Published: true}, nil
 		}
-		open = true
+		open, w.fenced = true, true
 		c.truth.Members[0].State, c.truth.Members[0].Primary = remediation.Recovering, false // an election is wanted
 		c.truth.Members[1].State = remediation.Healthy
 		return contract.SwitchResult{}, failure.New(failure.Transient, "shard.no_primary", "an election is under way")

@@ -53,6 +53,10 @@ type Config struct {
 	GateSecondaryLag  time.Duration
 	SyncLag           time.Duration
 
+	RemedyRebuild   []string
+	RemedyProvision []string
+	RemedyRelease   []string
+
 	// Sources tells where each value came from, by flag name; see [Load].
 	Sources map[string]string
 }
@@ -145,6 +149,15 @@ var settings = []setting{
 	}},
 	{Worker, "sync-lag", false, func(c *Config, fs *pflag.FlagSet, n string) {
 		fs.DurationVar(&c.SyncLag, n, 2*time.Second, "lag below which a target counts as in sync and is validated")
+	}},
+	{Worker, "remedy-rebuild", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.StringSliceVar(&c.RemedyRebuild, n, nil, "command, and its arguments after commas, that empties a node and starts it again; empty: no rebuilds")
+	}},
+	{Worker, "remedy-provision", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.StringSliceVar(&c.RemedyProvision, n, nil, "command that starts an empty node on a spare machine; empty: no new members")
+	}},
+	{Worker, "remedy-release", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.StringSliceVar(&c.RemedyRelease, n, nil, "command that stops and empties a node that has left its set")
 	}},
 	{Proxy, "listen", false, func(c *Config, fs *pflag.FlagSet, n string) {
 		fs.StringVar(&c.ProxyListen, n, "127.0.0.1:27017", "host:port that applications connect to")
