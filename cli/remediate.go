@@ -81,8 +81,8 @@ func (a *app) remediate(ctx context.Context, s *starter.Starter, in contract.Rem
 	}
 	err = a.print(r, nil, func() [][]string {
 		rows := [][]string{{"shard", r.Shard}, {"verdict", string(r.Verdict)}, {"from", r.From.String()}}
-		rows = append(rows, stepRows("done", r.Done)...)
-		rows = append(rows, stepRows("step", r.Plan)...)
+		rows = append(rows, planRows("done", r.Done)...)
+		rows = append(rows, planRows("step", r.Plan)...)
 		rows = append(rows, []string{"to", r.To.String()}, []string{"why", r.Why}, []string{"workflow", run.WorkflowID})
 		if r.Verdict == remediation.Unexecuted {
 			rows = append(rows, []string{"next", "drover shard remediate " + r.Shard + " --execute"})
@@ -95,8 +95,8 @@ func (a *app) remediate(ctx context.Context, s *starter.Starter, in contract.Rem
 	return err
 }
 
-// stepRows lists steps with their reasons.
-func stepRows(title string, steps []contract.PlannedStep) (rows [][]string) {
+// planRows lists steps with their reasons.
+func planRows(title string, steps []contract.PlannedStep) (rows [][]string) {
 	for i, s := range steps {
 		text := s.Text
 		if s.Destroys {
@@ -119,9 +119,9 @@ func (a *app) printRemediation(st contract.RemediationStatus) error {
 		for _, c := range st.Conditions {
 			rows = append(rows, []string{"alarm", c})
 		}
-		rows = append(rows, stepRows("done", st.Done)...)
+		rows = append(rows, planRows("done", st.Done)...)
 		if st.Plan != nil {
-			rows = append(rows, stepRows("step", st.Plan.Steps)...)
+			rows = append(rows, planRows("step", st.Plan.Steps)...)
 			rows = append(rows, []string{"why", st.Plan.Why})
 		}
 		return rows
