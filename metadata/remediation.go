@@ -140,12 +140,15 @@ type Remediation struct {
 // RecordRemediation keeps a run: the first time as begun, later with what became
 // of it. The cost is that of the first plan.
 func (s *Store) RecordRemediation(ctx context.Context, r Remediation) error {
-	const q = `insert into remediations as m (workflow_id, shard, requested_by, cost, steps, waiting, verdict, attention, ended_at)
-		values ($1, $2, $3, $4, $5, $6, $7, $8, case when $7 <> '' then clock_timestamp() end)
-		on conflict (workflow_id) where ended_at is null do update set steps = excluded.steps, waiting = excluded.waiting,
-			cost = case when m.cost = 0 then excluded.cost else m.cost end,
-			requested_by = case when m.requested_by = '' then excluded.requested_by else m.requested_by end,
-			verdict = excluded.verdict, attention = excluded.attention, ended_at = excluded.ended_at`
+	const q = `with open as (
+			update remediations set steps = $5, waiting = $6, verdict = $7, attention = $8,
+				cost = case when cost = 0 then $4 else cost end,
+				requested_by = case when requested_by = '' then $3 else requested_by end,
+				ended_at = case when $7 <> '' then clock_timestamp() end
+			where workflow_id = $1 and ended_at is null returning run)
+		insert into remediations (workflow_id, shard, requested_by, cost, steps, waiting, verdict, attention, ended_at)
+		select $1, $2, $3, $4, $5, $6, $7, $8, case when $7 <> '' then clock_timestamp() end
+		where not exists (select from open)`
 	_, err := s.pool.Exec(ctx, q, r.WorkflowID, r.Shard, plainText(r.RequestedBy), r.Cost, r.Steps, r.Waiting, r.Verdict, plainText(r.Attention))
 	return decode(err, "record the remediation of shard %s", r.Shard)
 }

@@ -179,8 +179,12 @@ func wardNamespace(t *testing.T, address string) client.Client {
 func (w *ward) full(t *testing.T) {
 	t.Helper()
 
-	run, err := w.starter.Remediate(t.Context(), contract.RemediateInput{Shard: wardShard})
-	require.NoError(t, err)
+	var run starter.Run
+	require.Eventually(t, func() bool { // a new namespace's search attributes take a moment
+		var err error
+		run, err = w.starter.Remediate(t.Context(), contract.RemediateInput{Shard: wardShard})
+		return err == nil
+	}, patience, 100*time.Millisecond)
 	r, err := w.starter.RemediationResult(t.Context(), run)
 	require.NoError(t, err)
 	require.Equal(t, remediation.Finished, r.Verdict, "%+v", r)
