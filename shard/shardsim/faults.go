@@ -274,3 +274,21 @@ func (s *Set) HasMajority() bool {
 	}
 	return votes >= newest.majority()
 }
+
+// Put writes a document on the primary, and reports whether a majority has it.
+func (s *Set) Put(ns string, doc any) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.head()
+	if p == nil || p.stalled {
+		return false
+	}
+	return p.committed(p.write([]change{put(ns, mustMarshal(doc))}))
+}
+
+// Documents gives what a member has of a collection.
+func (s *Set) Documents(host, ns string) []bson.Raw {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.node(host).data.list(ns)
+}
