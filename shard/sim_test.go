@@ -87,7 +87,9 @@ func TestBarrierAgainstStalePrivilegesOnASimulatedSet(t *testing.T) {
 		require.Equal(t, []string{"w_p42_a0"}, cut.Dropped)
 		require.True(t, mongocode.IsUnauthorized(insert(t, docs)), "the primary refuses at once")
 		if barrier {
-			owed, err := f.Barrier(t.Context(), flights, shard.Writes, cut)
+			ctx, cancel := context.WithTimeout(t.Context(), soon)
+			owed, err := f.Barrier(ctx, flights, shard.Writes, cut)
+			cancel()
 			require.NoError(t, err)
 			require.Empty(t, owed)
 			for _, h := range s.sim.Hosts() {

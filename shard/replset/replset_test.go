@@ -3,6 +3,8 @@ package replset_test
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -312,6 +314,26 @@ func TestFaultsWhileAPlanIsFollowed(t *testing.T) {
 	}
 }
 
+// A change is made only to the configuration that was read: whoever came between
+// may have had other things in mind.
+func TestReconfigureComparesWithWhatWasRead(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, three())
+	_, err := b.set.Look(t.Context())
+	require.NoError(t, err)
+	edit := remediation.Edit{Set: []remediation.Member{{Host: b.hosts[1], Votes: 1, Priority: 0}}}
+	require.True(t, b.sim.StepUp(b.hosts[1]))
+	require.True(t, b.sim.StepUp(b.hosts[0]))
+	err = b.set.Reconfigure(t.Context(), edit)
+	require.True(t, failure.HasCode(err, "remediation.config_changed"), "%v", err)
+	_, err = b.set.Look(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, b.set.Reconfigure(t.Context(), edit))
+	err = b.set.Reconfigure(t.Context(), edit)
+	require.True(t, failure.HasCode(err, "remediation.config_changed"), "not twice on one reading: %v", err)
+}
+
 // What nobody may act upon is refused, and nothing changes.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
@@ -341,6 +363,26 @@ func TestRefusals(t *testing.T) {
 	_, err = replset.Open(chunk.Shard{Name: "s1"}, secret, replset.Options{})
 	require.True(t, failure.HasCode(err, "remediation.foreign_set"), "%v", err)
 	require.Empty(t, b.calls)
+}
+
+// The built-in hook runs the operator's commands and tells them everything.
+func TestExecHook(t *testing.T) {
+	t.Parallel()
+
+	out := filepath.Join(t.TempDir(), "out")
+	e := replset.Exec{
+		RebuildCommand: []string{"sh", "-c", `echo "$DROVER_ACTION $DROVER_SHARD $DROVER_SET $DROVER_HOST $DROVER_SOURCE $DROVER_OPLOG_MB $DROVER_ARBITER" > "$0"`, out},
+		ReleaseCommand: []string{"sh", "-c", "echo the rack is locked >&2; exit 3"},
+	}
+	n := replset.Node{Shard: "s1", Set: "rs", Host: "h1:1", Source: "h2:1", OplogMB: 2000}
+	require.NoError(t, e.Rebuild(t.Context(), n))
+	told, err := os.ReadFile(out)
+	require.NoError(t, err)
+	require.Equal(t, "rebuild s1 rs h1:1 h2:1 2000 false\n", string(told))
+	require.ErrorContains(t, e.Release(t.Context(), n), "exit status 3: the rack is locked")
+	err = e.Provision(t.Context(), n)
+	require.True(t, failure.HasCode(err, "remediation.no_hook"), "%v", err)
+	require.True(t, failure.Is(err, failure.Invalid))
 }
 
 // A dry run plans the same steps and touches nothing.
