@@ -34,6 +34,20 @@ const connectTimeout = 5 * time.Second
 // Open connects to the database that dsn names (a URL or a list of settings as
 // libpq takes them). It changes nothing there: see [Store.Migrate].
 func Open(ctx context.Context, dsn string) (*Store, error) {
+	s, err := OpenLazily(ctx, dsn)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Ping(ctx); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// OpenLazily is [Open] for who can begin without the metadata: it connects when
+// it is first used.
+func OpenLazily(ctx context.Context, dsn string) (*Store, error) {
 	cfg, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, failure.New(failure.Invalid, "metadata.dsn", "read the address of the metadata: %w", err).
@@ -56,12 +70,7 @@ func Open(ctx context.Context, dsn string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open metadata: %w", err)
 	}
-	s := &Store{pool: pool}
-	if err := s.Ping(ctx); err != nil {
-		pool.Close()
-		return nil, err
-	}
-	return s, nil
+	return &Store{pool: pool}, nil
 }
 
 // Close waits until every connection is given back and closes them.

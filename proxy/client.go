@@ -382,7 +382,7 @@ func commandTable(m *metrics) map[string]*command {
 		t[c.name] = c
 	}
 	for name := range refusedCommands {
-		t[name] = &command{name: name, run: refuseKnown, need: needOf(name), metrics: t[unknownCommand].metrics}
+		t[name] = &command{name: name, run: refuseKnown, need: anyUser, metrics: t[unknownCommand].metrics}
 	}
 	for alias, name := range map[string]string{
 		"isMaster": "hello", "ismaster": "hello", "buildinfo": "buildInfo", "findandmodify": "findAndModify", "deleteIndexes": "dropIndexes", "dbstats": "dbStats", "collstats": "collStats",

@@ -27,6 +27,7 @@ const (
 func (p *Proxy) listen(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := p.ports.Feed.Listen(ctx, func(a Announcement) { p.hear(ctx, a) })
+		p.heard.Add(1)
 		p.hearing.Store(false)
 		if ctx.Err() != nil {
 			return
@@ -45,13 +46,34 @@ func (p *Proxy) hear(ctx context.Context, a Announcement) {
 	case a.Notice != nil:
 		p.announce(*a.Notice)
 	case a.Route != nil:
-		p.workers.Go(func() { p.follow(ctx, *a.Route) })
+		if !p.takeRoute(ctx, *a.Route) {
+			p.workers.Go(func() { p.follow(ctx, *a.Route) })
+		}
 	case a.Lost:
+		p.heard.Add(1)
 		p.hearing.Store(false)
 	case a.Resync:
+		p.heard.Add(1)
 		p.hearing.Store(true)
 		p.workers.Go(func() { p.resync(ctx) })
 	}
+}
+
+// takeRoute takes a route from its announcement alone, and reports whether it could.
+// That needs every route since the last full reading to have been announced, in
+// its order: a retry must not run again where a route that was missed once led.
+func (p *Proxy) takeRoute(ctx context.Context, c RouteChange) bool {
+	e := p.routing.entry(c.Chunk)
+	if e == nil || c.Placement == nil || p.read.Load() != p.heard.Load() || !p.pools.has(c.Placement.Shard) {
+		return false
+	}
+	// The range of a chunk never changes.
+	r := chunk.Route{Chunk: e.route.Load().Chunk, Placement: *c.Placement, Token: c.Token}
+	if p.routing.set(ctx, e, r) != nil {
+		return false
+	}
+	e.room.news()
+	return true
 }
 
 // follow reads a route that has changed.
@@ -69,15 +91,7 @@ func (p *Proxy) follow(ctx context.Context, c RouteChange) {
 	if r := e.route.Load(); r.Token >= c.Token {
 		return
 	}
-	var err error
-	if c.Placement != nil {
-		// The range of a chunk never changes.
-		known := e.route.Load().Chunk
-		err = p.routing.set(ctx, e, chunk.Route{Chunk: known, Placement: *c.Placement, Token: c.Token})
-	} else {
-		err = p.routing.refresh(ctx, e)
-	}
-	if err != nil {
+	if err := p.routing.refresh(ctx, e); err != nil {
 		p.log.WarnContext(ctx, "route was not read", "chunk_id", c.Chunk, "error", err)
 		return
 	}
@@ -90,10 +104,12 @@ func (p *Proxy) resync(ctx context.Context) {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.MetadataTimeout, errMetadataTimeout)
 	defer cancel()
 
+	began := p.heard.Load()
 	if err := p.routing.load(ctx); err != nil {
 		p.log.WarnContext(ctx, "routes were not read", "error", err)
 		return
 	}
+	p.read.Store(began)
 	for _, e := range p.routing.all() {
 		n, found, err := p.ports.Attempts.LatestAttempt(ctx, e.id)
 		if err != nil {

@@ -55,7 +55,7 @@ var needs = map[string]need{
 	"create": shaping, "drop": shaping, "dropDatabase": shaping, "createIndexes": shaping, "dropIndexes": shaping,
 	"collMod": shaping, "renameCollection": shaping, "shardCollection": shaping,
 
-	"serverStatus": watching,
+	"serverStatus": watching, "currentOp": watching, "killOp": watching, "top": watching,
 
 	// Answered by "no such command", which tells nothing.
 	unknownCommand: anyUser,

@@ -196,7 +196,7 @@ func TestEveryCommandNamesItsNeed(t *testing.T) {
 
 	for name, c := range commandTable(newMetrics(nil, nil)) {
 		_, named := needs[c.name]
-		require.True(t, named, "%s is not in needs: only administrators could use it", name)
+		require.True(t, named || c.need != watching, "%s is not in needs: only administrators could use it", name)
 	}
 }
 

@@ -97,6 +97,8 @@ type Proxy struct {
 	queued    atomic.Int64 // requests that wait for their database's quota
 	lastID    atomic.Int32 // of client connections and of our own messages
 	hearing   atomic.Bool  // announcements arrive
+	heard     atomic.Int64 // grows whenever announcements begin or end to arrive
+	read      atomic.Int64 // what heard was when everything was read last
 
 	background context.Context // ends when Run gives up; for what outlives one request
 	workers    sync.WaitGroup

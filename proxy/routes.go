@@ -274,6 +274,13 @@ func (p *pools) get(ctx context.Context, name string) (*upstream.Pool, error) {
 	return pool, nil
 }
 
+// has reports whether there is a pool of a shard.
+func (p *pools) has(name string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.byName[name] != nil
+}
+
 // keepsRecords reports whether a shard keeps records of retryable writes.
 func (p *pools) keepsRecords(name string) bool {
 	p.mu.Lock()

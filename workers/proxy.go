@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"net"
 	"os"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"drover/chunk"
 	"drover/internal/config"
+	"drover/internal/failure"
 	"drover/metadata"
 	"drover/proxy"
 	"drover/proxy/auth"
@@ -20,13 +22,13 @@ import (
 
 // RunProxy serves applications until ctx ends.
 func RunProxy(ctx context.Context, cfg *config.Config, registry prometheus.Registerer, logger *slog.Logger) error {
-	store, err := metadata.Open(ctx, cfg.PostgresDSN)
+	store, err := metadata.OpenLazily(ctx, cfg.PostgresDSN)
 	if err != nil {
 		return err
 	}
 	defer store.Close()
 	pc, err := proxyConfig(cfg)
-	if err != nil {
+	if err := errors.Join(err, checkName(ctx, store, pc, cfg.ProxyListen)); err != nil {
 		return err
 	}
 	pc.Log, pc.Registerer = logger, registry
@@ -36,14 +38,59 @@ func RunProxy(ctx context.Context, cfg *config.Config, registry prometheus.Regis
 	ports := proxy.Ports{
 		Routes: port, Attempts: port, Feed: port, Acks: store, Presence: port, Shards: port,
 		Catalog:  &catalog{store: store, clients: clients},
-		Policies: store, Callers: port,
+		Policies: port, Callers: port,
+	}
+	var users auth.Directory = port
+	if cfg.StateDir != "" {
+		k := newKeeper(port, cfg.StateDir, pc.ID, port.dataUser, logger)
+		registry.MustRegister(k.stale)
+		ports.Routes, ports.Shards, ports.Policies, users = k, k, k, k
 	}
 	if cfg.ProxyAuth {
-		ports.Users = port
+		ports.Users = users
 	} else {
 		logger.WarnContext(ctx, "Applications need not log in: anybody who reaches this proxy may read and write")
 	}
 	return proxy.New(pc, ports).Run(ctx)
+}
+
+// checkName refuses a name under which another proxy lives: each would be taken
+// for the other. With the metadata down nobody can be asked.
+func checkName(ctx context.Context, store *metadata.Store, pc proxy.Config, listen string) error {
+	ctx, cancel := context.WithTimeout(ctx, nameCheckTimeout)
+	defer cancel()
+	all, err := store.LiveProxies(ctx)
+	if err != nil {
+		return nil //nolint:nilerr // the proxy itself says that the metadata is down
+	}
+	return nameTaken(all, pc.ID, listen)
+}
+
+// nameCheckTimeout bounds the look at the other proxies.
+const nameCheckTimeout = 3 * time.Second
+
+// nameTaken looks for another proxy of the same name. One at the same address is
+// this proxy's last run.
+func nameTaken(all []metadata.Proxy, id, listen string) error {
+	for _, p := range all {
+		_, port, _ := net.SplitHostPort(p.Address)
+		_, own, _ := net.SplitHostPort(listen)
+		if p.ID == id && port != own {
+			return failure.New(failure.Invalid, "proxy.name_taken", "a proxy named %s lives at %s", id, p.Address).
+				WithHint("give each proxy a --name of its own, or wait %s when that one has died", metadata.ProxyLife)
+		}
+	}
+	return nil
+}
+
+// Policies implements [proxy.Policies].
+func (p proxyPorts) Policies(ctx context.Context) (map[string][]byte, error) {
+	return p.store.Policies(ctx)
+}
+
+// dataUser gives the credentials of the data plane on a shard.
+func (p proxyPorts) dataUser(name string) (user, password string) {
+	return chunk.DataUser, shard.Password(p.secret, name, chunk.DataUser)
 }
 
 // proxyConfig gives a proxy its settings, and all that is wrong with them.
