@@ -21,6 +21,7 @@ import (
 // Settings are the limits that an operator may set.
 type Settings struct {
 	Gate       gate.Limits
+	Worse      gate.Worse    // after a switch
 	SyncLag    time.Duration // in sync below this
 	Partitions int32         // of a captured log
 }
@@ -40,7 +41,11 @@ type Activities struct {
 	Owner    string // names this process to those who take its work over
 	Metrics  Metrics
 	Stops    *stoppoint.Points
-	Logger   *slog.Logger
+
+	// LatencyEdge is the upper edge of a bucket in which proxies count latencies.
+	LatencyEdge func(bucket int) time.Duration
+
+	Logger *slog.Logger
 }
 
 // Metrics of the parts that activities run.
@@ -71,6 +76,7 @@ func (a *Activities) Register(r contract.Registry, queue string) {
 		contract.ReplicateChanges.Register(r, a.ReplicateChanges)
 		contract.ReplicateUntilInSync.Register(r, a.ReplicateUntilInSync)
 		contract.ValidateChunk.Register(r, a.ValidateChunk)
+		contract.WatchSwitch.Register(r, a.WatchSwitch)
 		contract.RunCapture.Register(r, a.RunCapture)
 		contract.RunArchive.Register(r, a.RunArchive)
 	case contract.FenceQueue:

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -78,7 +79,12 @@ func (a *Activities) measure(ctx context.Context, in contract.GateInput) contrac
 		wg.Go(func() { results[i] = m() })
 	}
 	wg.Wait()
+	before, _, err := a.traffic(ctx, in.From.ID)
+	if err != nil {
+		a.Logger.WarnContext(ctx, "How the source serves is not known", slog.Any("error", err))
+	}
 	r := gate.Report(time.Now().UTC(), l, &open, slices.Concat(results...)...)
+	r.Before = &before
 	a.Metrics.Gate.Note(in.Chunk, r)
 	return r
 }
@@ -261,7 +267,11 @@ func (a *Activities) openWork(ctx context.Context, p chunk.Placement) (w contrac
 		return w, err
 	}
 	if !listed {
-		return w, errors.New("the shard does not list other clients' transactions and cursors")
+		served, w, err := a.traffic(ctx, p.ID)
+		if err == nil && served.Proxies == 0 {
+			err = errors.New("the shard does not list other clients' transactions and cursors, and no proxy says anything")
+		}
+		return w, err
 	}
 	return summary(shard.DrainListed, open), nil
 }

@@ -30,14 +30,14 @@ func newMigrateCommand(a *app) *cobra.Command {
 
 func newMigrateStart(a *app) *cobra.Command {
 	in := contract.MigrateInput{}
-	var burnIn, waitForOpen time.Duration
+	var burnIn, waitForOpen, watchFor time.Duration
 	var watch bool
 	c := &cobra.Command{
 		Use: "start CHUNK --to SHARD", Short: "Start to move a chunk", Args: cobra.ExactArgs(1),
 		Example: "  drover migrate start flights/0003 --to shard-c --watch",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in.Chunk, in.BurnIn = chunk.ID(args[0]), contract.Duration(burnIn)
-			in.WaitForOpen = contract.Duration(waitForOpen)
+			in.WaitForOpen, in.AfterSwitchFor = contract.Duration(waitForOpen), contract.Duration(watchFor)
 			if in.RequestedBy == "" {
 				in.RequestedBy = a.user()
 			}
@@ -64,6 +64,8 @@ func newMigrateStart(a *app) *cobra.Command {
 	f.StringVar(&in.Approval, "approval", contract.Automatic, "automatic, or manual: wait for drover migrate approve before the switch")
 	f.StringVar(&in.Window, "window", "", "switch only within this part of the day, UTC, as 22:00-04:00; approve switches before")
 	f.DurationVar(&waitForOpen, "wait-for-open", 0, "the gate waits while a transaction or cursor on the source is older; 0 only shows them")
+	f.StringVar(&in.AfterSwitch, "after-switch", contract.AfterSwitchPage, "when errors or p99 of the chunk are worse than before: page, rollback or off")
+	f.DurationVar(&watchFor, "after-switch-for", 5*time.Minute, "how long that is watched after each switch")
 	f.StringVar(&in.Complete, "complete", contract.Automatic, "automatic: drop the old placement after burn-in; manual: wait for drover migrate complete")
 	f.StringVar(&in.Kind, "kind", contract.MoveKind, "move, upgrade or bin-pack: how long burn-in lasts by default (24h, 168h, 1h)")
 	f.DurationVar(&burnIn, "burn-in", 0, "how long the old placement is kept current for a rollback; 0: as --kind says")

@@ -56,6 +56,7 @@ type GateReport struct {
 	Checks []Check   `json:"checks"`
 	Limits []Limit   `json:"limits,omitempty"`
 	Open   *OpenWork `json:"open,omitempty"`
+	Before *Traffic  `json:"before,omitempty"` // how the source served within the last minute: what the switch is compared with
 }
 
 // Refusals says which checks do not pass and what would make them.

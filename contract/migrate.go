@@ -9,16 +9,18 @@ import (
 // MigrateInput starts one move. Chunk and To are needed; everything else has a
 // default, so that {"chunk":"flights/0003","to":"shard-c"} is enough.
 type MigrateInput struct {
-	Chunk       chunk.ID `json:"chunk"`
-	To          string   `json:"to"`                    // name of the target shard
-	Approval    string   `json:"approval,omitempty"`    // "automatic" (default) or "manual": wait for the approve update before each switch
-	Window      string   `json:"window,omitempty"`      // as "22:00-04:00", UTC: switch forth only then, unless an operator approves
-	WaitForOpen Duration `json:"waitForOpen,omitempty"` // the gate refuses while a transaction or cursor on the source is older; 0 only shows them
-	Kind        string   `json:"kind,omitempty"`        // "move" (default), "upgrade" or "bin-pack": says the default of BurnIn
-	BurnIn      Duration `json:"burnIn,omitempty"`      // how long the old placement stays current; default 24h, upgrade 168h, bin-pack 1h
-	Complete    string   `json:"complete,omitempty"`    // "automatic" (default): drop the old placement after burn-in; "manual": wait for complete
-	RequestedBy string   `json:"requestedBy,omitempty"` // shown to people
-	Reason      string   `json:"reason,omitempty"`      // shown to people
+	Chunk          chunk.ID `json:"chunk"`
+	To             string   `json:"to"`                       // name of the target shard
+	Approval       string   `json:"approval,omitempty"`       // "automatic" (default) or "manual": wait for the approve update before each switch
+	Window         string   `json:"window,omitempty"`         // as "22:00-04:00", UTC: switch forth only then, unless an operator approves
+	AfterSwitch    string   `json:"afterSwitch,omitempty"`    // when the chunk is worse off than before: "page" (default), "rollback" or "off"
+	AfterSwitchFor Duration `json:"afterSwitchFor,omitempty"` // how long that is watched; default 5m
+	WaitForOpen    Duration `json:"waitForOpen,omitempty"`    // the gate refuses while a transaction or cursor on the source is older; 0 only shows them
+	Kind           string   `json:"kind,omitempty"`           // "move" (default), "upgrade" or "bin-pack": says the default of BurnIn
+	BurnIn         Duration `json:"burnIn,omitempty"`         // how long the old placement stays current; default 24h, upgrade 168h, bin-pack 1h
+	Complete       string   `json:"complete,omitempty"`       // "automatic" (default): drop the old placement after burn-in; "manual": wait for complete
+	RequestedBy    string   `json:"requestedBy,omitempty"`    // shown to people
+	Reason         string   `json:"reason,omitempty"`         // shown to people
 }
 
 // The values of Approval and Complete.
@@ -174,23 +176,24 @@ type UpdateInput struct {
 // Status answers the status query.
 type Status struct {
 	Ref
-	Phase       chunk.Phase     `json:"phase"`
-	Step        string          `json:"step"` // what runs now, in words
-	StepSince   time.Time       `json:"stepSince"`
-	WaitingFor  string          `json:"waitingFor,omitempty"` // why it does not go on, and what would make it
-	Paused      bool            `json:"paused"`
-	Attention   string          `json:"attention,omitempty"` // what a person has to look at
-	Source      chunk.Placement `json:"source"`
-	Target      chunk.Placement `json:"target"`
-	Serving     chunk.Placement `json:"serving"`
-	Direction   chunk.AttemptID `json:"direction"` // of the lanes
-	Documents   int64           `json:"documents"` // to copy
-	Bytes       int64           `json:"bytes"`
-	Import      *ImportResult   `json:"import,omitempty"`
-	Validation  *ValidateResult `json:"validation,omitempty"`
-	Gate        *GateReport     `json:"gate,omitempty"`
-	Switches    []SwitchResult  `json:"switches,omitempty"`
-	Drills      []DrillReport   `json:"drills,omitempty"`
-	Updates     []string        `json:"updates"`               // what may be asked of it now
-	UnderRepair string          `json:"underRepair,omitempty"` // a shard of the move that was under repair last, and by whom
+	Phase       chunk.Phase      `json:"phase"`
+	Step        string           `json:"step"` // what runs now, in words
+	StepSince   time.Time        `json:"stepSince"`
+	WaitingFor  string           `json:"waitingFor,omitempty"` // why it does not go on, and what would make it
+	Paused      bool             `json:"paused"`
+	Attention   string           `json:"attention,omitempty"` // what a person has to look at
+	Source      chunk.Placement  `json:"source"`
+	Target      chunk.Placement  `json:"target"`
+	Serving     chunk.Placement  `json:"serving"`
+	Direction   chunk.AttemptID  `json:"direction"` // of the lanes
+	Documents   int64            `json:"documents"` // to copy
+	Bytes       int64            `json:"bytes"`
+	Import      *ImportResult    `json:"import,omitempty"`
+	Validation  *ValidateResult  `json:"validation,omitempty"`
+	Gate        *GateReport      `json:"gate,omitempty"`
+	Watch       *AftermathResult `json:"watch,omitempty"` // of the newest switch forth, once it is over
+	Switches    []SwitchResult   `json:"switches,omitempty"`
+	Drills      []DrillReport    `json:"drills,omitempty"`
+	Updates     []string         `json:"updates"`               // what may be asked of it now
+	UnderRepair string           `json:"underRepair,omitempty"` // a shard of the move that was under repair last, and by whom
 }

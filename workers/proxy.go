@@ -36,7 +36,7 @@ func RunProxy(ctx context.Context, cfg *config.Config, registry prometheus.Regis
 	defer func() { _ = clients.Close(context.WithoutCancel(ctx)) }()
 	port := proxyPorts{store: store, secret: cfg.Secret}
 	ports := proxy.Ports{
-		Routes: port, Attempts: port, Feed: port, Acks: store, Presence: port, Shards: port,
+		Routes: port, Attempts: port, Feed: port, Acks: store, Presence: port, Traffics: port, Shards: port,
 		Catalog:  &catalog{store: store, clients: clients},
 		Policies: port, Callers: port,
 	}
@@ -185,6 +185,15 @@ func (p proxyPorts) LatestAttempt(ctx context.Context, id chunk.ID) (chunk.Notic
 // Beat implements [proxy.Presence].
 func (p proxyPorts) Beat(ctx context.Context, id, address string, hold time.Duration) error {
 	return p.store.SeeProxy(ctx, id, address, hold)
+}
+
+// Report implements [proxy.Traffics].
+func (p proxyPorts) Report(ctx context.Context, id string, all []proxy.Traffic) error {
+	b, err := json.Marshal(append([]proxy.Traffic{}, all...)) // an empty list is no null
+	if err != nil {
+		return err
+	}
+	return p.store.SetTraffic(ctx, id, b)
 }
 
 // Leave implements [proxy.Presence].

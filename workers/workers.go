@@ -29,6 +29,7 @@ import (
 	"drover/internal/config"
 	"drover/internal/stoppoint"
 	"drover/metadata"
+	"drover/proxy"
 	"drover/replication"
 	"drover/shard"
 	"drover/switchover"
@@ -82,14 +83,14 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Worker, error) {
 	a := &activities.Activities{
 		Store: store, Shards: clients, Secret: cfg.Secret, Log: log, Brokers: cfg.KafkaBrokers, S3: S3(cfg), Bucket: cfg.S3Bucket, Sides: sides,
 		Settings: activities.Settings{
-			Gate: gateLimits(cfg), SyncLag: cfg.SyncLag, Partitions: cfg.KafkaPartitions,
+			Gate: gateLimits(cfg), Worse: worse(cfg), SyncLag: cfg.SyncLag, Partitions: cfg.KafkaPartitions,
 		},
 		Owner: owner,
 		Metrics: activities.Metrics{
 			Capture: cdc.NewCaptureMetrics(o.Registry), Archive: cdc.NewArchiveMetrics(o.Registry), Lanes: replication.NewMetrics(o.Registry),
 			Gate: gate.NewMetrics(o.Registry), Switch: activities.NewSwitchMetrics(o.Registry),
 		},
-		Stops: o.Stops, Logger: o.Logger,
+		Stops: o.Stops, Logger: o.Logger, LatencyEdge: proxy.TrafficEdge,
 	}
 	protocol := switchover.Defaults()
 	protocol.FenceDeadline, protocol.ProxyGrace = cfg.FenceDeadline, cfg.ProxyGrace
@@ -113,6 +114,16 @@ func gateLimits(cfg *config.Config) gate.Limits {
 		Lag: bound("gate-lag", cfg.GateLag), Latency: bound("gate-latency", cfg.GateLatency),
 		ElectionQuiet: bound("gate-election-quiet", cfg.GateElectionQuiet), SecondaryLag: bound("gate-secondary-lag", cfg.GateSecondaryLag),
 		FenceDeadline: bound("fence-deadline", cfg.FenceDeadline),
+	}
+}
+
+// worse is what a chunk may be worse off after a switch.
+func worse(cfg *config.Config) gate.Worse {
+	rate := func(name string, v float64) gate.Rate {
+		return gate.Rate{Name: name, Value: v, Source: cfg.SourceOf(name)}
+	}
+	return gate.Worse{
+		Errors: rate("after-switch-errors", cfg.AfterSwitchErrors), Latency: rate("after-switch-latency", cfg.AfterSwitchLatency),
 	}
 }
 

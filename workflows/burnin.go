@@ -28,6 +28,9 @@ func (m *migration) burnIn(ctx workflow.Context) error {
 		if m.drillAsked {
 			err = m.drill(ctx)
 		} else {
+			// Taken back here and not where the waiting begins: what was asked for, and
+			// granted, a moment before that must not be lost.
+			m.rollbackAsked, m.approved = false, false
 			m.burnInUntil = time.Time{} // it begins anew when the target serves again
 			err = m.flip(ctx, m.atOnce())
 		}
@@ -49,7 +52,6 @@ func (m *migration) atOnce() contract.MigrateInput {
 // traffic is to be switched to it.
 func (m *migration) waitInBurnIn(ctx workflow.Context) (bool, error) {
 	rolledBack := m.serving.ID == m.plan.Source.ID
-	m.rollbackAsked, m.approved, m.drillAsked = false, false, false
 	asked := func() bool { return m.completeAsked || m.rollbackAsked || m.drillAsked }
 	var err error
 	switch {

@@ -66,6 +66,7 @@ type migration struct {
 	rollbackAsked bool
 	drillAsked    bool
 	drilling      bool
+	cancelWatch   workflow.CancelFunc // ends the watch after a switch
 	completeAsked bool
 	resumed       bool // an operator said: try again
 }
@@ -113,6 +114,9 @@ func checkInput(in *contract.MigrateInput) error {
 	}
 	if in.WaitForOpen < 0 {
 		return invalid("waitForOpen is %s; want a positive duration, or none", time.Duration(in.WaitForOpen))
+	}
+	if err := checkWatch(in, invalid); err != nil {
+		return err
 	}
 	if in.BurnIn < 0 {
 		return invalid("burnIn is %s; want a positive duration", time.Duration(in.BurnIn))
@@ -271,6 +275,7 @@ func (m *migration) abandon(ctx workflow.Context, cause error) (contract.Migrate
 
 // finish records the last phase and makes the result.
 func (m *migration) finish(ctx workflow.Context, p chunk.Phase) contract.MigrateResult {
+	m.endWatch()
 	m.enter(ctx, step{phase: p, name: string(p)})
 	if err := m.recordPhase(ctx, p); err != nil {
 		m.log.Error("Last phase is not recorded", "error", err)

@@ -79,6 +79,7 @@ func (m *migration) flip(ctx workflow.Context, p contract.MigrateInput) error {
 func (m *migration) attempt(ctx workflow.Context) (published bool, err error) {
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
+	m.endWatch()
 	m.inWindow, m.attempted = true, true
 	defer func() { m.inWindow = false }()
 	ref, err := flow.Call(ctx, named(flow.Quick(), "prepare the switch"), contract.PrepareSwitch, m.lanesInput())
@@ -106,6 +107,7 @@ func (m *migration) attempt(ctx workflow.Context) (published bool, err error) {
 	m.swap(ref)
 	m.inWindow = false
 	m.startLanes(ctx)
+	m.watchSwitch(ctx)
 	m.show(ctx)
 	_, err = flow.Call(ctx, named(flow.Quick(), "conclude the switch"), contract.ConcludeSwitch, ref)
 	return true, err

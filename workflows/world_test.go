@@ -30,6 +30,8 @@ type world struct {
 	kind       failure.Kind
 	gateNo     int // how often the gate refuses first
 	gateAsked  []contract.GateInput
+	watched    []contract.AftermathInput
+	watch      contract.AftermathResult // what a watch finds
 
 	calls      map[string]int
 	phases     []chunk.Phase
@@ -103,7 +105,11 @@ func newEnv(t *testing.T, w *world) *testsuite.TestWorkflowEnvironment {
 		if w.calls[contract.CheckGate.Name] <= w.gateNo {
 			return contract.GateReport{Checks: []contract.Check{{Number: 1, Name: "lag", Value: "1s", Limit: "200ms", Hint: "wait"}}}, nil
 		}
-		return contract.GateReport{Go: true}, nil
+		return contract.GateReport{Go: true, Before: &contract.Traffic{Requests: 77}}, nil
+	})
+	serve(env, w, contract.WatchSwitch, func(in contract.AftermathInput) (contract.AftermathResult, error) {
+		w.watched = append(w.watched, in)
+		return w.watch, nil
 	})
 	w.serveSwitch(env)
 	drop := func(in contract.DropInput) (contract.None, error) {

@@ -53,9 +53,11 @@ type Config struct {
 	GateSecondaryLag  time.Duration
 	SyncLag           time.Duration
 
-	RemedyRebuild   []string
-	RemedyProvision []string
-	RemedyRelease   []string
+	RemedyRebuild      []string
+	RemedyProvision    []string
+	RemedyRelease      []string
+	AfterSwitchErrors  float64
+	AfterSwitchLatency float64
 
 	// Sources tells where each value came from, by flag name; see [Load].
 	Sources map[string]string
@@ -146,6 +148,12 @@ var settings = []setting{
 	}},
 	{Worker, "gate-secondary-lag", false, func(c *Config, fs *pflag.FlagSet, n string) {
 		fs.DurationVar(&c.GateSecondaryLag, n, 2*time.Second, "gate (4): most that a secondary of the target may be behind")
+	}},
+	{Worker, "after-switch-errors", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.Float64Var(&c.AfterSwitchErrors, n, 0.01, "after a switch: how much the share of failed requests of a chunk may grow")
+	}},
+	{Worker, "after-switch-latency", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.Float64Var(&c.AfterSwitchLatency, n, 3, "after a switch: how many times p99 of a chunk may be what it was (50 ms more are always allowed)")
 	}},
 	{Worker, "sync-lag", false, func(c *Config, fs *pflag.FlagSet, n string) {
 		fs.DurationVar(&c.SyncLag, n, 2*time.Second, "lag below which a target counts as in sync and is validated")
@@ -348,6 +356,12 @@ func (c *Config) limits() (problems []error) {
 		if x.value < x.least {
 			problems = append(problems, fmt.Errorf("%s is %s; want a positive duration", x.name, x.value))
 		}
+	}
+	if c.AfterSwitchErrors <= 0 || c.AfterSwitchErrors >= 1 {
+		problems = append(problems, fmt.Errorf("after-switch-errors is %g; want a share between 0 and 1, as 0.01", c.AfterSwitchErrors))
+	}
+	if c.AfterSwitchLatency < 1 {
+		problems = append(problems, fmt.Errorf("after-switch-latency is %g; want a factor of 1 or more", c.AfterSwitchLatency))
 	}
 	if c.FenceDeadline >= mostHold {
 		problems = append(problems, fmt.Errorf("fence-deadline is %s; want less than %s, for which proxies hold requests: longer fences would reach the applications as errors",

@@ -2,6 +2,8 @@ package metadatatest
 
 import (
 	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,6 +54,35 @@ var gateCases = map[string]func(*testing.T, *fleet){
 		live, err := f.LiveProxies(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, 1500*time.Millisecond, live[0].Hold)
+	},
+
+	"TrafficIsOfUnfinishedMoves": func(t *testing.T, f *fleet) {
+		m := f.register(t)
+		word := func(p chunk.PlacementID, n int) string {
+			return fmt.Sprintf(`{"placement": %d, "requests": %d}`, p, n)
+		}
+		say := func(proxy string, words ...string) {
+			require.NoError(t, f.SetTraffic(t.Context(), proxy, json.RawMessage("["+strings.Join(words, ",")+"]")))
+		}
+		heard := func(p chunk.PlacementID) (out []string) {
+			all, err := f.Traffic(t.Context(), p)
+			require.NoError(t, err)
+			for _, w := range all {
+				out = append(out, string(w))
+			}
+			return out
+		}
+		say("p1", word(m.Source.ID, 5), word(m.Target.ID+100, 7))
+		say("p2", word(m.Source.ID, 6))
+		require.Equal(t, []string{word(m.Source.ID, 5), word(m.Source.ID, 6)}, heard(m.Source.ID))
+		require.Empty(t, heard(m.Target.ID+100), "nobody moves it")
+		say("p1", word(m.Target.ID, 1))
+		require.Equal(t, []string{word(m.Source.ID, 6)}, heard(m.Source.ID), "p1 has nothing there any more")
+		require.Len(t, heard(m.Target.ID), 1)
+		say("p1")
+		require.Empty(t, heard(m.Target.ID))
+		require.NoError(t, f.exec(t, `update proxy_traffic set at = at - interval '7 seconds'`))
+		require.Empty(t, heard(m.Source.ID), "p2 says nothing any more")
 	},
 
 	"StepsAreKeptWithTheirAttempt": func(t *testing.T, f *fleet) {
