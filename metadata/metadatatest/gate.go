@@ -59,7 +59,7 @@ var gateCases = map[string]func(*testing.T, *fleet){
 	"TrafficIsOfUnfinishedMoves": func(t *testing.T, f *fleet) {
 		m := f.register(t)
 		word := func(p chunk.PlacementID, n int) string {
-			return fmt.Sprintf(`{"placement": %d, "requests": %d}`, p, n)
+			return fmt.Sprintf(`{"requests": %d, "placement": %d}`, n, p) // as jsonb orders them
 		}
 		say := func(proxy string, words ...string) {
 			require.NoError(t, f.SetTraffic(t.Context(), proxy, json.RawMessage("["+strings.Join(words, ",")+"]")))
