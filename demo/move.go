@@ -102,6 +102,9 @@ func contains(all []string, s string) bool {
 	return false
 }
 
+// tellEvery is how often a wait is explained.
+const tellEvery = 10 * time.Second
+
 // leg asks for something and follows the move until it is there.
 func (d *demo) leg(ctx context.Context, id chunk.ID, what, ask string, until func(contract.Status) bool) error {
 	if ask != "" {
@@ -114,7 +117,7 @@ func (d *demo) leg(ctx context.Context, id chunk.ID, what, ask string, until fun
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
 	step, since := "", time.Now()
-	began := time.Now()
+	began, told := time.Now(), time.Now()
 	close := func(st contract.Status) {
 		if step == "" {
 			return
@@ -140,6 +143,10 @@ func (d *demo) leg(ctx context.Context, id chunk.ID, what, ask string, until fun
 		if ask == "" && st.Step != step {
 			close(st)
 			step, since = st.Step, time.Now()
+		}
+		if st.WaitingFor != "" && time.Since(told) > tellEvery {
+			d.say("  it waits for %s", st.WaitingFor)
+			told = time.Now()
 		}
 		if until(st) {
 			if ask != "" {

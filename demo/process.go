@@ -20,6 +20,14 @@ type child struct {
 	done chan struct{}
 }
 
+// gateSettings are the gate's limits where the environment says nothing. The
+// defaults are for shards with machines of their own; here the application, all
+// servers and the move share one, and the gate would wait for a calm that never
+// comes.
+var gateSettings = []struct{ name, value string }{ //nolint:gochecknoglobals // constants
+	{"DROVER_GATE_LAG", "1s"}, {"DROVER_GATE_LATENCY", "5s"}, {"DROVER_GATE_ELECTION_QUIET", "0s"},
+}
+
 // spawn starts the drover binary with the stack's settings.
 func (d *demo) spawn(name string, args ...string) (*child, error) {
 	logs := filepath.Join(d.o.Dir, "log")
@@ -33,6 +41,11 @@ func (d *demo) spawn(name string, args ...string) (*child, error) {
 	defer func() { _ = f.Close() }()       // the child has its own
 	cmd := exec.Command(d.o.Self, args...) //nolint:gosec,noctx // our own binary; it is stopped by hand
 	cmd.Env = append(os.Environ(), "DROVER_STACK="+filepath.Join(d.o.Dir, devstack.StateFile))
+	for _, s := range gateSettings {
+		if _, set := d.o.LookupEnv(s.name); !set {
+			cmd.Env = append(cmd.Env, s.name+"="+s.value)
+		}
+	}
 	cmd.Stdout, cmd.Stderr = f, f
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
