@@ -3,8 +3,6 @@ package proxy
 import (
 	"context"
 	"strings"
-	"sync"
-	"sync/atomic"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -173,7 +171,7 @@ func (q *request) planFind(c *cursor, coll *collection) (*findPlan, error) {
 func (p *Proxy) scatter(ctx context.Context, q *request, c *cursor, entries []*entry, e edit) error {
 	c.streams = make([]*stream, len(entries))
 	errs := make([]error, len(entries))
-	p.parallel(len(entries), func(i int) {
+	p.parallel(entries, func(i int) {
 		a, err := p.dispatch(ctx, q, &leg{entry: entries[i], access: reads, edit: e})
 		if err != nil {
 			errs[i] = err
@@ -196,37 +194,6 @@ func (p *Proxy) scatter(ctx context.Context, q *request, c *cursor, entries []*e
 		return err
 	}
 	return nil
-}
-
-// maxParallel bounds what one request does at once.
-const maxParallel = 16
-
-// parallel calls fn for 0 to n-1, some at once. A panic of one goes on in the
-// caller, whose connection it may cost.
-func (p *Proxy) parallel(n int, fn func(i int)) {
-	if n == 1 {
-		fn(0)
-		return
-	}
-	slots := make(chan struct{}, maxParallel)
-	var wg sync.WaitGroup
-	var failed atomic.Pointer[any]
-	for i := range n {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() {
-				if r := recover(); r != nil {
-					failed.Store(&r)
-				}
-				<-slots
-			}()
-			fn(i)
-		})
-	}
-	wg.Wait()
-	if r := failed.Load(); r != nil {
-		panic(*r)
-	}
 }
 
 // project gives the projection for the shards, in which every field that the

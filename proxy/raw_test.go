@@ -237,10 +237,10 @@ func TestPipelined(t *testing.T) {
 func TestPanicCostsItsConnection(t *testing.T) {
 	t.Parallel()
 
-	f := newFleet(t, 0, 0)
+	f, _ := newFakeFleet(t, 3)
 	p := New(Config{ID: "proxy-1"}, f.ports())
 	p.commands["panicForTest"] = &command{metrics: p.metrics.command("panicForTest"), run: func(_ context.Context, p *Proxy, _ *request) error {
-		p.parallel(3, func(i int) {
+		p.parallel(p.routing.all(), func(i int) {
 			if i == 1 {
 				panic("for a test")
 			}

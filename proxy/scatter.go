@@ -2,16 +2,71 @@ package proxy
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
+
+const (
+	// maxParallel bounds what one request does at once.
+	maxParallel = 32
+	// maxPerShard bounds what one request does at once on one shard, however many
+	// placements the shard holds: others need its connections too.
+	maxPerShard = 4
+)
+
+// parallel calls fn for the place of each entry, some at once. A panic of one goes
+// on in the caller, whose connection it may cost.
+func (p *Proxy) parallel(entries []*entry, fn func(i int)) {
+	if len(entries) <= 1 {
+		for i := range entries {
+			fn(i)
+		}
+		return
+	}
+	byShard := map[string][]int{}
+	for i, e := range entries {
+		shard := e.route.Load().Placement.Shard
+		byShard[shard] = append(byShard[shard], i)
+	}
+	slots := make(chan struct{}, maxParallel)
+	var wg sync.WaitGroup
+	var failed atomic.Pointer[any]
+	for _, queue := range byShard {
+		var next atomic.Int64
+		for range min(maxPerShard, len(queue)) {
+			wg.Go(func() {
+				defer func() {
+					if r := recover(); r != nil {
+						failed.Store(&r)
+						<-slots
+					}
+				}()
+				for {
+					at := int(next.Add(1)) - 1
+					if at >= len(queue) {
+						return
+					}
+					slots <- struct{}{}
+					fn(queue[at])
+					<-slots
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if r := failed.Load(); r != nil {
+		panic(*r)
+	}
+}
 
 // gather sends a read to some chunks at once. The answers are good ones; they
 // are there to be released even with an error.
 func (p *Proxy) gather(ctx context.Context, q *request, entries []*entry, e edit) ([]answer, error) {
 	answers := make([]answer, len(entries))
 	errs := make([]error, len(entries))
-	p.parallel(len(entries), func(i int) {
+	p.parallel(entries, func(i int) {
 		answers[i], errs[i] = p.dispatch(ctx, q, &leg{entry: entries[i], access: reads, edit: e})
 		if errs[i] == nil && !answers[i].ok {
 			errs[i] = answers[i].asError()

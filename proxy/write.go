@@ -244,10 +244,12 @@ func (p *Proxy) writeUnordered(ctx context.Context, b *batch) error {
 	}
 	p.fan(b.q, max(1, len(groups)))
 	results := make([]partResult, len(groups))
-	p.parallel(max(1, len(groups)), func(i int) {
-		if i < len(groups) {
-			results[i] = p.doPart(ctx, b, groups[i].entries[0], groups[i].indexes)
-		}
+	entries := make([]*entry, len(groups))
+	for i := range groups {
+		entries[i] = groups[i].entries[0]
+	}
+	p.parallel(entries, func(i int) {
+		results[i] = p.doPart(ctx, b, entries[i], groups[i].indexes)
 	})
 	b.note(results)
 	for i := range results {
@@ -270,7 +272,7 @@ func (p *Proxy) doStep(ctx context.Context, b *batch, st step) error {
 		return p.doTurns(ctx, b, st)
 	}
 	results := make([]partResult, len(st.entries))
-	p.parallel(len(st.entries), func(i int) {
+	p.parallel(st.entries, func(i int) {
 		results[i] = p.doPart(ctx, b, st.entries[i], st.indexes)
 	})
 	b.note(results)

@@ -55,6 +55,22 @@ func unavailable(t testing.TB, reason string) {
 	t.Skipf("no development stack (start it with `make stack`): %s", reason)
 }
 
+// Tool gives the path of a program that a setup step installs below the cache of
+// this project, such as another driver; the test is skipped or fails without it.
+func Tool(t testing.TB, path string) string {
+	t.Helper()
+	SkipShort(t)
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		unavailable(t, err.Error())
+	}
+	path = filepath.Join(dir, "drover", path)
+	if _, err := os.Stat(path); err != nil {
+		unavailable(t, fmt.Sprintf("%v (install it with scripts/drivers.sh)", err))
+	}
+	return path
+}
+
 // SkipShort skips a test that starts or needs a server when only the quick
 // ones are wanted.
 func SkipShort(t testing.TB) {
