@@ -366,7 +366,7 @@ func commandTable(m *metrics) map[string]*command {
 		{name: "commitTransaction", run: commitTransaction},
 		{name: "abortTransaction", run: abortTransaction},
 		{name: "endSessions", run: endSessions},
-		{name: "refreshSessions", run: ping},
+		{name: "refreshSessions", run: refreshSessions},
 		{name: "startSession", run: startSession},
 		{name: "explain", run: explainCommand},
 		{name: "logout", run: logout},

@@ -84,6 +84,20 @@ func (s *cursors) get(id int64, user string) *cursor {
 	return c
 }
 
+// of gives the cursors of a session that nobody reads just now.
+func (s *cursors) of(owner *session) []*cursor {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []*cursor
+	for _, c := range s.all {
+		if c.session == owner && c.mu.TryLock() {
+			out = append(out, c)
+			c.mu.Unlock()
+		}
+	}
+	return out
+}
+
 // remove forgets a cursor.
 func (s *cursors) remove(c *cursor) {
 	s.mu.Lock()

@@ -130,6 +130,12 @@ func shardCollection(ctx context.Context, p *Proxy, q *request) error {
 	if !ok || coll == "" {
 		return refuse(codeInvalidNamespace, "shardCollection needs \"database.collection\"")
 	}
+	if book := p.book; book != nil {
+		if u := book.Find(q.client.user); u == nil || !shaping.allows(u, database) {
+			p.metrics.refused("unauthorized")
+			return refuse(codeUnauthorized, "not authorized on %s to execute command shardCollection", database)
+		}
+	}
 	key := wire.Walk(q.option("key").Document())
 	if !key.Next() {
 		return refuse(codeFailedToParse, "shardCollection needs a key")

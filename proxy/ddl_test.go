@@ -10,6 +10,7 @@ import (
 
 	"drover/chunk"
 	"drover/internal/failure"
+	"drover/proxy/auth"
 )
 
 // fakeCatalog keeps what it is asked to change.
@@ -102,4 +103,21 @@ func TestDDL(t *testing.T) {
 
 	plain := dialRaw(t, f.start(Config{ID: "proxy-2"}))
 	require.Equal(t, codeNotSupported, codeOf(plain.run(append(index(false, "n"), bson.E{Key: "$db", Value: testDatabase}))))
+}
+
+// shardCollection names its database in its argument: the right to change that one
+// is asked for, whatever database the command is sent to.
+func TestShardCollectionAsksForTheDatabaseThatItNames(t *testing.T) {
+	t.Parallel()
+
+	f, _, dir, p := guarded(t, nil)
+	dir.add(t, "shaper", auth.Grant{Database: testDatabase, Actions: []auth.Action{auth.DDL}})
+	run := func(user, ns string) error {
+		return f.dial(p, as(user, user+user, "admin")).Database("admin").RunCommand(t.Context(), bson.D{
+			{Key: "shardCollection", Value: ns}, {Key: "key", Value: bson.D{{Key: "origin", Value: 1}}},
+		}).Err()
+	}
+	require.Eventually(t, func() bool { return run("shaper", testDatabase+".legs") == nil }, waitFor, tick)
+	requireCode(t, 13, run("shaper", "hotels.legs"))
+	requireCode(t, 13, run("writer", testDatabase+".legs"))
 }

@@ -2,6 +2,8 @@ package proxy
 
 import (
 	"bytes"
+	"encoding/binary"
+	"hash/crc32"
 	"net"
 	"slices"
 	"sync"
@@ -193,4 +195,9 @@ func numberAt(reply bson.Raw, path ...string) int64 {
 		return -1
 	}
 	return n
+}
+
+// checksumOf gives the bytes that end a message with a checksum.
+func checksumOf(msg []byte) []byte {
+	return binary.LittleEndian.AppendUint32(nil, crc32.Checksum(msg, crc32.MakeTable(crc32.Castagnoli)))
 }

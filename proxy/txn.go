@@ -441,8 +441,19 @@ func abortTransaction(ctx context.Context, p *Proxy, q *request) error {
 	return q.pass(&a)
 }
 
-// endSessions forgets sessions that a client has done with. The shards forget
-// theirs by age.
+// refreshSessions keeps the sessions of the list alive.
+func refreshSessions(_ context.Context, p *Proxy, q *request) error {
+	for w := wire.Walk(wire.Element{Type: q.cmd.First.Type, Value: q.cmd.First.Value}.Document()); w.Next(); {
+		if id, _ := wire.Find(w.Document(), "id"); len(id.Binary()) == 16 {
+			p.sessions.of(id.Binary(), q.client.user, q.start)
+		}
+	}
+	q.build(func(dst []byte) []byte { return dst })
+	return nil
+}
+
+// endSessions forgets sessions that a client has done with, and ends their
+// cursors and transactions. The shards forget theirs by age.
 func endSessions(ctx context.Context, p *Proxy, q *request) error {
 	for w := wire.Walk(wire.Element{Type: q.cmd.First.Type, Value: q.cmd.First.Value}.Document()); w.Next(); {
 		id, _ := wire.Find(w.Document(), "id")
@@ -452,6 +463,9 @@ func endSessions(ctx context.Context, p *Proxy, q *request) error {
 		s := p.sessions.forget(id.Binary(), q.client.user)
 		if s == nil {
 			continue
+		}
+		for _, c := range p.cursors.of(s) {
+			p.closeCursor(ctx, c)
 		}
 		s.mu.Lock()
 		t := s.txn
