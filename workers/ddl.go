@@ -81,14 +81,14 @@ func (w *catalogWork) drop(ctx context.Context) (bson.Raw, error) {
 // define changes the collection everywhere and takes over what it has become.
 func (w *catalogWork) define(ctx context.Context, create bool) (bson.Raw, error) {
 	if !create && w.known == nil {
-		return nil, failure.New(failure.Invalid, "catalog.unknown", "database %s has no collection %s", w.Database, w.Collection)
+		return nil, failure.New(failure.Invalid, proxy.CatalogUnknown, "database %s has no collection %s", w.Database, w.Collection)
 	}
 	reply, done, err := w.everywhere(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if !create && !done {
-		return nil, failure.New(failure.Invalid, "catalog.unchanged", "no chunk of %s.%s has what this would change", w.Database, w.Collection)
+		return nil, failure.New(failure.Invalid, proxy.CatalogUnchanged, "no chunk of %s.%s has what this would change", w.Database, w.Collection)
 	}
 	now, err := w.compare(ctx)
 	if err != nil {

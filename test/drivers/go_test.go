@@ -316,7 +316,9 @@ func TestDefinitions(t *testing.T) {
 
 	require.NoError(t, db.Collection("notes").Drop(ctx))
 	require.NoError(t, db.Collection("orders").Indexes().DropOne(ctx, name))
-	require.Error(t, db.Collection("orders").Indexes().DropOne(ctx, "nothing_1"))
+	var missing mongo.CommandError
+	require.ErrorAs(t, db.Collection("orders").Indexes().DropOne(ctx, "nothing_1"), &missing)
+	require.Equal(t, int32(27), missing.Code)
 	list, err := db.ListCollectionNames(ctx, d())
 	require.NoError(t, err)
 	require.ElementsMatch(t, []string{"orders", "people", "lines"}, list)
