@@ -58,7 +58,7 @@ var needs = map[string]need{
 	"serverStatus": watching, "currentOp": watching, "killOp": watching, "top": watching,
 
 	// Refused whoever asks.
-	"mapReduce": anyUser, "currentOp": anyUser, "killOp": anyUser, "replSetGetStatus": anyUser, "convertToCapped": anyUser, "cloneCollectionAsCapped": anyUser,
+	"mapReduce": anyUser, "replSetGetStatus": anyUser, "convertToCapped": anyUser, "cloneCollectionAsCapped": anyUser,
 
 	// Answered by "no such command", which tells nothing.
 	unknownCommand: anyUser,
