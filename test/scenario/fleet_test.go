@@ -88,7 +88,8 @@ func newFleet(t *testing.T) *fleet {
 		"DROVER_S3_ENDPOINT="+bucket.Endpoint, "DROVER_S3_REGION="+bucket.Region, "DROVER_S3_BUCKET="+bucket.Bucket,
 		"DROVER_S3_ACCESS_KEY="+bucket.AccessKey, "DROVER_S3_SECRET_KEY="+bucket.SecretKey,
 		"DROVER_TEMPORAL_ADDRESS="+address, "DROVER_TEMPORAL_NAMESPACE="+namespace, "DROVER_SECRET="+f.secret,
-		"DROVER_FENCE_DEADLINE=3s", "DROVER_GATE_LAG=1s", "DROVER_GATE_LATENCY=5s") // the machine may be busy: no test is about speed
+		"DROVER_AUTH=false",
+		"DROVER_FENCE_DEADLINE=3s", "DROVER_GATE_LAG=1s", "DROVER_GATE_LATENCY=1m", "DROVER_GATE_ELECTION_QUIET=0s") // the machine may be busy: no test is about speed
 	ctx := t.Context()
 	var err error
 	f.store, err = metadata.Open(ctx, dsn)
