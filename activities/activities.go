@@ -46,6 +46,8 @@ type Activities struct {
 	LatencyEdge func(bucket int) time.Duration
 
 	Logger *slog.Logger
+
+	logEnds logEnds
 }
 
 // Metrics of the parts that activities run.

@@ -35,7 +35,11 @@ func (a *Activities) CheckGate(ctx context.Context, in contract.GateInput) (cont
 		tick := time.NewTicker(measureEvery)
 		defer tick.Stop()
 		for {
-			if r = a.measure(ctx, in); r.Go || time.Now().After(until) {
+			var err error
+			if r, err = a.measureAll(ctx, in); err != nil {
+				return err
+			}
+			if r.Go || time.Now().After(until) {
 				return ctx.Err()
 			}
 			select {
@@ -46,6 +50,32 @@ func (a *Activities) CheckGate(ctx context.Context, in contract.GateInput) (cont
 		}
 	})
 	return r, err
+}
+
+// measureAll looks at every leg of a split or merge: all must pass, and the report
+// has the worst of each check.
+func (a *Activities) measureAll(ctx context.Context, in contract.GateInput) (contract.GateReport, error) {
+	all, err := a.legs(ctx, in.DirectionInput)
+	if err != nil {
+		return contract.GateReport{}, err
+	}
+	var r contract.GateReport
+	for i, l := range all {
+		of := in
+		of.DirectionInput = l.DirectionInput
+		one := a.measure(ctx, of)
+		if i == 0 {
+			r = one
+			continue
+		}
+		for n, c := range one.Checks {
+			if r.Checks[n].OK && !c.OK {
+				r.Checks[n] = c
+			}
+		}
+		r.Go = r.Go && one.Go
+	}
+	return r, nil
 }
 
 // measure looks at everything once.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -30,33 +31,61 @@ func (a *Activities) ImportChunk(ctx context.Context, ref contract.Ref) (contrac
 		return contract.ImportResult{}, err
 	}
 	meter := a.meter(ref, "import")
-	var res bulkimport.Result
+	sum := bulkimport.Result{Orders: map[string]bulkimport.Order{}}
 	err = meter.beating(ctx, func(ctx context.Context) error {
-		imp, e, err := a.importer(ctx, m)
+		all, err := a.legs(ctx, contract.DirectionInput{Ref: ref, From: m.Source, To: m.Target})
 		if err != nil {
 			return err
 		}
-		catalog, err := a.Store.Collections(ctx, m.Chunk.Database)
-		if err != nil {
-			return err
+		for _, l := range all {
+			res, err := a.importLeg(ctx, l, meter)
+			if err != nil {
+				return err
+			}
+			sum.Documents, sum.Bytes, sum.Slices = sum.Documents+res.Documents, sum.Bytes+res.Bytes, sum.Slices+res.Slices
+			maps.Copy(sum.Orders, res.Orders)
 		}
-		imp.Progress = func(_ context.Context, p bulkimport.Progress) {
-			meter.update(func(c *contract.Progress) { importProgress(c, p) })
-		}
-		if res, err = imp.Run(ctx, catalog); err != nil {
-			return err
-		}
-		if err := e.to.DropLoaderRole(ctx, m.Target.ID, m.ID); err != nil {
-			return err
-		}
-		// A loader that passed the check before may still write: it must not meet the lanes.
-		_, err = e.to.DrainUser(ctx, chunk.LoaderUser, shard.DrainRequest{Placement: m.Target, Budget: drainBudget})
-		return err
+		return nil
 	})
 	if err != nil {
 		return contract.ImportResult{}, err
 	}
-	return contract.ImportResult{Documents: int64(res.Documents), Bytes: int64(res.Bytes), Slices: res.Slices, Sort: sorts(res.Orders)}, nil
+	return contract.ImportResult{Documents: int64(sum.Documents), Bytes: int64(sum.Bytes), Slices: sum.Slices, Sort: sorts(sum.Orders)}, nil
+}
+
+// importLeg imports what one leg is about.
+func (a *Activities) importLeg(ctx context.Context, l leg, meter *meter) (bulkimport.Result, error) {
+	m, err := a.Store.Migration(ctx, l.Migration)
+	if err != nil {
+		return bulkimport.Result{}, err
+	}
+	imp, e, err := a.importer(ctx, m)
+	if err != nil {
+		return bulkimport.Result{}, err
+	}
+	imp.Source.Keep, imp.Target.Keep = l.copies, l.own
+	catalog, err := a.Store.Collections(ctx, m.Chunk.Database)
+	if err != nil {
+		return bulkimport.Result{}, err
+	}
+	imp.Progress = func(_ context.Context, p bulkimport.Progress) {
+		meter.update(func(c *contract.Progress) {
+			importProgress(c, p)
+			if len(l.group) > 0 {
+				c.Detail = fmt.Sprintf("%s to %s: %s", m.Chunk.ID, m.TargetChunk.ID, c.Detail)
+			}
+		})
+	}
+	res, err := imp.Run(ctx, catalog)
+	if err != nil {
+		return res, err
+	}
+	if err := e.to.DropLoaderRole(ctx, m.Target.ID, m.ID); err != nil {
+		return res, err
+	}
+	// A loader that passed the check before may still write: it must not meet the lanes.
+	_, err = e.to.DrainUser(ctx, chunk.LoaderUser, shard.DrainRequest{Placement: m.Target, Budget: drainBudget})
+	return res, err
 }
 
 func importProgress(c *contract.Progress, p bulkimport.Progress) {

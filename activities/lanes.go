@@ -5,11 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"golang.org/x/sync/errgroup"
 
 	"drover/bulkimport"
+	"drover/cdc"
 	"drover/chunk"
 	"drover/contract"
 	"drover/internal/failure"
@@ -24,21 +27,34 @@ import (
 func (a *Activities) ReplicateChanges(ctx context.Context, in contract.DirectionInput) (contract.None, error) {
 	meter := a.meter(in.Ref, "replicate")
 	err := meter.beating(ctx, func(ctx context.Context) error {
-		ls, err := a.lanes(ctx, in)
+		all, err := a.legs(ctx, in)
 		if err != nil {
 			return err
 		}
+		var running []*replication.Lanes
+		for _, l := range all {
+			ls, err := a.lanes(ctx, l)
+			if err != nil {
+				return err
+			}
+			running = append(running, ls)
+		}
 		stop := make(chan struct{})
 		defer close(stop)
-		go a.watchLanes(ctx, in, ls, meter, stop)
-		return ls.Run(ctx)
+		go a.watchLanes(ctx, all, running, meter, stop)
+		g, ctx := errgroup.WithContext(ctx) // the legs go together: the first to end ends all
+		for _, ls := range running {
+			g.Go(func() error { return ls.Run(ctx) })
+		}
+		return g.Wait()
 	})
 	return contract.None{}, err
 }
 
 // watchLanes keeps the meter, and the gate's source, at what the lanes say, until
 // stop.
-func (a *Activities) watchLanes(ctx context.Context, in contract.DirectionInput, ls *replication.Lanes, meter *meter, stop <-chan struct{}) {
+func (a *Activities) watchLanes(ctx context.Context, legs []leg, running []*replication.Lanes, meter *meter, stop <-chan struct{}) {
+	catchup := make([]replication.Catchup, len(running))
 	tick := time.NewTicker(beatEvery / 2)
 	defer tick.Stop()
 	for {
@@ -46,11 +62,96 @@ func (a *Activities) watchLanes(ctx context.Context, in contract.DirectionInput,
 		case <-stop:
 			return
 		case <-tick.C:
-			rates := ls.Rates()
-			status := ls.Status()
-			meter.update(func(p *contract.Progress) { lanesProgress(p, status, rates) })
-			a.keepWord(ctx, in, status, rates)
+			var all []replication.Status
+			var worst replication.Rates
+			for i, ls := range running {
+				status, rates := ls.Status(), ls.Rates()
+				a.keepWord(ctx, legs[i].DirectionInput, status, rates)
+				all = append(all, status...)
+				if rates.Latency.P99 >= worst.Latency.P99 {
+					worst = rates
+				}
+			}
+			forecast := a.forecast(ctx, legs, running, catchup)
+			meter.update(func(p *contract.Progress) {
+				lanesProgress(p, all, worst)
+				forecastProgress(p, forecast)
+			})
 		}
+	}
+}
+
+// forecast measures how the lanes of each leg stand to the end of their log, and
+// gives the worst. What cannot be measured now is left out.
+func (a *Activities) forecast(ctx context.Context, legs []leg, running []*replication.Lanes, catchup []replication.Catchup) (worst replication.Forecast) {
+	ctx, cancel := context.WithTimeout(ctx, beatEvery/2)
+	defer cancel()
+	ends := map[string][]int64{}
+	for i, l := range legs {
+		end, known := ends[l.From.Shard]
+		if !known {
+			var err error
+			if end, err = a.logEnds.of(ctx, a.Log, l.From.Shard); err != nil {
+				return worst
+			}
+			ends[l.From.Shard] = end
+		}
+		status := running[i].Status()
+		var last, applied int64
+		for _, s := range status {
+			if int(s.Partition) < len(end) {
+				last += end[s.Partition]
+				applied += min(s.Offset+1, end[s.Partition])
+			}
+		}
+		f := catchup[i].Observe(time.Now(), last, applied, status)
+		if f.Pace == replication.NotConverging || worst.Pace != replication.NotConverging && f.Backlog >= worst.Backlog {
+			worst = f
+		}
+	}
+	return worst
+}
+
+// logEnds remembers for a moment where the captured logs end, however many moves
+// ask for the same shard's.
+type logEnds struct {
+	mu   sync.Mutex
+	seen map[string]logEnd
+}
+
+// logEnd is one answer.
+type logEnd struct {
+	at      time.Time
+	offsets []int64
+}
+
+// of gives the end offsets of a shard's log, at most a second old.
+func (e *logEnds) of(ctx context.Context, log *cdc.Log, shard string) ([]int64, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if had, ok := e.seen[shard]; ok && time.Since(had.at) < time.Second {
+		return had.offsets, nil
+	}
+	offsets, err := log.EndOffsets(ctx, shard)
+	if err != nil {
+		return nil, err
+	}
+	if e.seen == nil {
+		e.seen = map[string]logEnd{}
+	}
+	e.seen[shard] = logEnd{time.Now(), offsets}
+	return offsets, nil
+}
+
+// forecastProgress shows a forecast.
+func forecastProgress(p *contract.Progress, f replication.Forecast) {
+	p.Pace, p.Backlog, p.ApplyPerSecond, p.WritePerSecond = string(f.Pace), f.Backlog, f.Apply, f.Write
+	p.CatchUp, p.Limit = contract.Duration(f.Left), f.Limit
+	if text := f.String(); text != "" {
+		if p.Detail != "" {
+			text = p.Detail + "; " + text
+		}
+		p.Detail = text
 	}
 }
 
@@ -91,8 +192,9 @@ func lanesProgress(p *contract.Progress, lanes []replication.Status, rates repli
 	p.LatencyP99MS = float64(rates.Latency.P99.Microseconds()) / 1000
 }
 
-// lanes makes the lanes of a direction with what they need on both shards.
-func (a *Activities) lanes(ctx context.Context, in contract.DirectionInput) (*replication.Lanes, error) {
+// lanes makes the lanes of a leg with what they need on both shards.
+func (a *Activities) lanes(ctx context.Context, l leg) (*replication.Lanes, error) {
+	in := l.DirectionInput
 	e, err := a.ends(ctx, in)
 	if err != nil {
 		return nil, err
@@ -111,7 +213,11 @@ func (a *Activities) lanes(ctx context.Context, in contract.DirectionInput) (*re
 	if err != nil {
 		return nil, err
 	}
-	from, windows, err := a.laneStart(ctx, in)
+	from, windows, err := a.laneStart(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	settled, err := a.settled(ctx, l)
 	if err != nil {
 		return nil, err
 	}
@@ -119,6 +225,7 @@ func (a *Activities) lanes(ctx context.Context, in contract.DirectionInput) (*re
 		Direction: replication.Direction{
 			Migration: in.Migration, Attempt: in.Direction, Source: in.From, Target: in.To,
 			Partitions: a.Settings.Partitions, From: from,
+			Lead: l.lead, Group: l.group, Keep: l.copies, Settled: settled,
 		},
 		Target: applier, Log: a.Log, Sessions: side, Reports: reportsPort{a.Store}, Windows: windows,
 		Fold:                 replication.FoldOptions{SortNewFields: e.from.Shard().Capabilities.SortsNewFields},
@@ -156,14 +263,14 @@ func (a *Activities) reopen(ctx context.Context, in contract.DirectionInput, e e
 
 // laneStart finds where the direction begins in the source's log, and the
 // windows of the import when it is the import's.
-func (a *Activities) laneStart(ctx context.Context, in contract.DirectionInput) (from []int64, w replication.Windows, err error) {
+func (a *Activities) laneStart(ctx context.Context, in leg) (from []int64, w replication.Windows, err error) {
 	m, err := a.Store.Migration(ctx, in.Migration)
 	if err != nil {
 		return nil, nil, err
 	}
 	marker := startMarker(m)
 	if in.Direction != 0 {
-		marker = chunk.Marker{Kind: chunk.OpenMarker, Migration: in.Migration, Attempt: in.Direction, Placement: in.From.ID}
+		marker = chunk.Marker{Kind: chunk.OpenMarker, Migration: m.Lead, Attempt: in.Direction, Placement: in.From.ID}
 	}
 	seams, err := a.findMarker(ctx, in.From.Shard, marker.Key())
 	if err != nil {
@@ -219,7 +326,7 @@ func (a *Activities) ReplicateUntilInSync(ctx context.Context, in contract.Direc
 	var last time.Duration
 	err := beating(ctx, func() any { return contract.SyncResult{LagMS: last.Milliseconds()} }, func(ctx context.Context) error {
 		for good := 0; good < 3; {
-			lag, err := a.probe(ctx, in)
+			lag, err := a.probeAll(ctx, in)
 			if err != nil {
 				return err
 			}

@@ -23,6 +23,9 @@ const roomFactor = 1.5
 // exist, and the start marker is in the source's log. A refusal leaves nothing
 // behind. If interrupted: run again; it adopts what is there.
 func (a *Activities) RegisterMigration(ctx context.Context, in contract.RegisterInput) (contract.Plan, error) {
+	if in.Reshape != nil {
+		return a.registerReshape(ctx, in)
+	}
 	route, err := a.Store.Route(ctx, in.Chunk)
 	if err != nil {
 		return contract.Plan{}, err

@@ -297,7 +297,7 @@ func (s *Side) RestoreTTL(ctx context.Context, p chunk.Placement, a chunk.Attemp
 	}
 	err := s.newest(ctx, p, a, mine...)
 	if failure.Is(err, failure.Lost) {
-		if at, readErr := s.store.LatestAttempt(ctx, p.Chunk); readErr == nil && !at.State.Terminal() && at.Source.ID == p.ID {
+		if at, readErr := s.store.LatestAttempt(ctx, p.Chunk); readErr == nil && !at.State.Terminal() && leaves(at, p.ID) {
 			_, parkErr := s.Set.ParkTTL(ctx, p.Database)
 			err = errors.Join(err, parkErr)
 		}
@@ -305,12 +305,13 @@ func (s *Side) RestoreTTL(ctx context.Context, p chunk.Placement, a chunk.Attemp
 	return err
 }
 
+// leaves reports whether an attempt goes away from a placement.
+func leaves(at metadata.Attempt, p chunk.PlacementID) bool {
+	return slices.ContainsFunc(at.Legs, func(l metadata.Leg) bool { return l.Source.ID == p })
+}
+
 func (s *Side) restoreTTL(ctx context.Context, p chunk.Placement) error {
-	r, err := s.store.Route(ctx, p.Chunk)
-	if err != nil {
-		return err
-	}
-	catalog, err := s.store.Collections(ctx, r.Chunk.Database)
+	catalog, err := s.store.Collections(ctx, databaseOf(p.Chunk))
 	if err != nil {
 		return err
 	}
@@ -327,8 +328,12 @@ var _ switchover.Ledger = Ledger{}
 
 // attempt translates a row.
 func attempt(a metadata.Attempt) switchover.Attempt {
+	legs := make([]switchover.Leg, 0, len(a.Legs))
+	for _, l := range a.Legs {
+		legs = append(legs, switchover.Leg(l))
+	}
 	return switchover.Attempt{
-		ID: a.ID, Migration: a.Migration, Direction: a.Direction, State: a.State, Source: a.Source, Target: a.Target,
+		ID: a.ID, Migration: a.Migration, Direction: a.Direction, State: a.State, Source: a.Source, Target: a.Target, Legs: legs,
 		Deadline: a.Deadline, Unbroken: a.Unbroken, Overdue: a.Overdue, Token: a.Token,
 	}
 }

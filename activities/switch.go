@@ -26,7 +26,11 @@ const (
 // attempt that nobody goes on with is taken back by the watchdog.
 func (a *Activities) PrepareSwitch(ctx context.Context, in contract.DirectionInput) (contract.AttemptRef, error) {
 	// Leases first: an attempt that cannot have them would keep others waiting.
-	epochs, err := a.lease(ctx, in)
+	all, err := a.legs(ctx, in)
+	if err != nil {
+		return contract.AttemptRef{}, err
+	}
+	epochs, err := a.lease(ctx, in, shardsOf(all))
 	if err != nil {
 		return contract.AttemptRef{}, err
 	}
@@ -45,7 +49,7 @@ func (a *Activities) PrepareSwitch(ctx context.Context, in contract.DirectionInp
 		return ref, err
 	}
 	ref.CatalogVersion = db.CatalogVersion
-	for _, name := range []string{at.Source.Shard, at.Target.Shard} {
+	for _, name := range shardsOf(all) {
 		side, err := a.Sides.side(ctx, name)
 		if err != nil {
 			return ref, err
@@ -57,11 +61,11 @@ func (a *Activities) PrepareSwitch(ctx context.Context, in contract.DirectionInp
 	return ref, a.Switcher.Prepare(ctx, at.ID)
 }
 
-// lease takes the shared leases of both shards, with new epochs: an older run of
+// lease takes the shared leases of all shards, with new epochs: an older run of
 // this switch can publish nothing.
-func (a *Activities) lease(ctx context.Context, in contract.DirectionInput) (map[string]int64, error) {
+func (a *Activities) lease(ctx context.Context, in contract.DirectionInput, shards []string) (map[string]int64, error) {
 	epochs := map[string]int64{}
-	for _, name := range []string{in.From.Shard, in.To.Shard} {
+	for _, name := range shards {
 		l, err := a.Store.TakeLease(ctx, metadata.LeaseRequest{
 			Shard: name, Holder: holder(in.Migration), Mode: metadata.SharedLease, TTL: leaseTTL,
 			Reason: "switch of " + string(in.Chunk),

@@ -32,42 +32,60 @@ const maxBusy = 200
 // run again.
 func (a *Activities) ValidateChunk(ctx context.Context, in contract.DirectionInput) (contract.ValidateResult, error) {
 	meter := a.meter(in.Ref, "validate")
-	var res validation.Result
+	var sum contract.ValidateResult
 	err := meter.beating(ctx, func(ctx context.Context) error {
-		e, err := a.ends(ctx, in)
+		all, err := a.legs(ctx, in)
 		if err != nil {
 			return err
 		}
-		m, err := a.Store.Migration(ctx, in.Migration)
-		if err != nil {
-			return err
+		for _, l := range all {
+			res, err := a.validateLeg(ctx, l, meter)
+			sum.Documents, sum.Bytes, sum.Rounds = sum.Documents+res.Documents, sum.Bytes+res.Bytes, max(sum.Rounds, res.Rounds)
+			sum.Busy, sum.Mismatches = sum.Busy+len(res.Busy), sum.Mismatches+res.Mismatched
+			if err != nil {
+				return err
+			}
 		}
-		v, err := a.validator(ctx, in, e)
-		if err != nil {
-			return err
-		}
-		v.Progress = func(_ context.Context, p validation.Progress) {
-			meter.update(func(c *contract.Progress) {
-				c.Documents, c.Bytes = p.Documents, p.Bytes
-				c.Detail = fmt.Sprintf("%s, round %d: %d busy, %d to be checked again, %d mismatches", p.Collection, p.Round, p.Busy, p.Pending, p.Mismatches)
-			})
-		}
-		catalog, err := a.Store.Collections(ctx, m.Chunk.Database)
-		if err != nil {
-			return err
-		}
-		began, err := a.Store.Now(ctx)
-		if err != nil {
-			return err
-		}
-		if res, err = v.Run(ctx, names(catalog)); err != nil {
-			return err
-		}
-		return a.verdict(ctx, in, m, res, began, names(catalog))
+		return nil
 	})
-	return contract.ValidateResult{
-		Documents: res.Documents, Bytes: res.Bytes, Rounds: res.Rounds, Busy: len(res.Busy), Mismatches: res.Mismatched,
-	}, err
+	return sum, err
+}
+
+// validateLeg compares what one leg is about.
+func (a *Activities) validateLeg(ctx context.Context, l leg, meter *meter) (validation.Result, error) {
+	var none validation.Result
+	in := l.DirectionInput
+	e, err := a.ends(ctx, in)
+	if err != nil {
+		return none, err
+	}
+	m, err := a.Store.Migration(ctx, in.Migration)
+	if err != nil {
+		return none, err
+	}
+	v, err := a.validator(ctx, l, e)
+	if err != nil {
+		return none, err
+	}
+	v.Progress = func(_ context.Context, p validation.Progress) {
+		meter.update(func(c *contract.Progress) {
+			c.Documents, c.Bytes = p.Documents, p.Bytes
+			c.Detail = fmt.Sprintf("%s, round %d: %d busy, %d to be checked again, %d mismatches", p.Collection, p.Round, p.Busy, p.Pending, p.Mismatches)
+		})
+	}
+	catalog, err := a.Store.Collections(ctx, m.Chunk.Database)
+	if err != nil {
+		return none, err
+	}
+	began, err := a.Store.Now(ctx)
+	if err != nil {
+		return none, err
+	}
+	res, err := v.Run(ctx, names(catalog))
+	if err != nil {
+		return res, err
+	}
+	return res, a.verdict(ctx, in, m, res, began, names(catalog))
 }
 
 func names(catalog []chunk.Collection) []string {
@@ -106,14 +124,15 @@ func (a *Activities) verdict(ctx context.Context, in contract.DirectionInput, m 
 	if err := a.Store.SetBusy(ctx, in.Migration, busy); err != nil {
 		return err
 	}
-	if in.To.ID == m.Target.ID && m.Target.State == chunk.Loading {
+	if in.To.ID == m.Target.ID && m.Target.State == chunk.Loading { // by the first leg of a merge; the switch waits for all
 		return a.Store.SetPlacementState(ctx, m.Target.ID, chunk.Loading, chunk.Mirror)
 	}
 	return nil
 }
 
-// validator is wired to both sides of a direction.
-func (a *Activities) validator(ctx context.Context, in contract.DirectionInput, e ends) (*validation.Validator, error) {
+// validator is wired to both sides of a leg.
+func (a *Activities) validator(ctx context.Context, l leg, e ends) (*validation.Validator, error) {
+	in := l.DirectionInput
 	source, _, err := e.from.Reader(ctx, true)
 	if err != nil {
 		return nil, err
@@ -126,7 +145,7 @@ func (a *Activities) validator(ctx context.Context, in contract.DirectionInput, 
 	if err != nil {
 		return nil, err
 	}
-	return &validation.Validator{
+	v := &validation.Validator{
 		Source:   &validation.Mongo{Client: source, Database: in.From.Database, Preference: readpref.SecondaryPreferred()},
 		Target:   &validation.Mongo{Client: dest, Database: in.To.Database},
 		Markers:  markersPort{a, e, in},
@@ -135,12 +154,48 @@ func (a *Activities) validator(ctx context.Context, in contract.DirectionInput, 
 		Catalog:  catalogPort{e, in},
 		Database: in.From.Database,
 		Settings: validation.Settings{Few: maxBusy},
-	}, nil
+	}
+	if l.copies != nil {
+		v.Source = validation.Part{Side: v.Source, Keep: l.copies}
+	}
+	if l.sole != nil {
+		v.Target = validation.Part{Side: v.Target, Keep: l.sole}
+	}
+	return v, nil
 }
 
-// CompareBusy implements [switchover.Comparer].
+// CompareBusy implements [switchover.Comparer]: for every leg, and for a split
+// that the targets together are the source.
 func (a *Activities) CompareBusy(ctx context.Context, id chunk.MigrationID, source, target chunk.Placement) (int, error) {
-	m, err := a.Store.Migration(ctx, id)
+	attempts, err := a.Store.Attempts(ctx, id)
+	if err != nil {
+		return 0, err
+	}
+	in := contract.DirectionInput{Ref: contract.Ref{Migration: id, Chunk: source.Chunk}, From: source, To: target}
+	if len(attempts) > 0 { // the newest one is under way
+		in.Direction = attempts[len(attempts)-1].Direction
+	}
+	all, err := a.legs(ctx, in)
+	if err != nil {
+		return 0, err
+	}
+	if err := a.checkForeign(ctx, all); err != nil {
+		return 0, err
+	}
+	sum := 0
+	for _, l := range all {
+		n, err := a.compareBusy(ctx, l)
+		if err != nil {
+			return sum, err
+		}
+		sum += n
+	}
+	return sum, nil
+}
+
+// compareBusy compares the documents that the validation of a leg left.
+func (a *Activities) compareBusy(ctx context.Context, l leg) (int, error) {
+	m, err := a.Store.Migration(ctx, l.Migration)
 	if err != nil || len(m.Busy) == 0 {
 		return 0, err
 	}
@@ -148,14 +203,13 @@ func (a *Activities) CompareBusy(ctx context.Context, id chunk.MigrationID, sour
 		Busy []validation.Document `bson:"busy"`
 	}
 	if err := bson.Unmarshal(m.Busy, &kept); err != nil {
-		return 0, fmt.Errorf("read busy documents of migration %d: %w", id, err)
+		return 0, fmt.Errorf("read busy documents of migration %d: %w", l.Migration, err)
 	}
-	in := contract.DirectionInput{Ref: contract.Ref{Migration: id, Chunk: m.Chunk.ID}, From: source, To: target}
-	e, err := a.ends(ctx, in)
+	e, err := a.ends(ctx, l.DirectionInput)
 	if err != nil {
 		return 0, err
 	}
-	v, err := a.validator(ctx, in, e)
+	v, err := a.validator(ctx, l, e)
 	if err != nil {
 		return 0, err
 	}

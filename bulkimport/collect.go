@@ -30,6 +30,8 @@ type taker struct {
 	limits Limits
 	until  time.Time
 	last   chunk.Key
+	keep   *chunk.Keep // nil: all
+	seen   Documents   // with those that are not kept
 }
 
 // take puts doc into the snapshot, or cuts the slice before it and wants no
@@ -44,17 +46,23 @@ func (t *taker) take(doc bson.Raw) (more bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("_id in %s: %w", t.slice, err)
 	}
-	if key < t.within.Lo || key >= t.within.Hi || len(t.docs) > 0 && key <= t.last {
+	if key < t.within.Lo || key >= t.within.Hi || t.seen > 0 && key <= t.last {
 		return false, failure.New(failure.Invalid, "import.unordered", "%s: the server does not return %v in MongoDB's order of _id", t.slice, id).
 			WithHint("_id values of these types cannot be moved from this server")
 	}
 	t.last = key
 	size := Bytes(len(doc))
 	n := Documents(len(t.docs))
-	full := n > 0 && (n >= t.limits.Documents || t.bytes+size > t.limits.Bytes || time.Now().After(t.until))
+	full := n > 0 && (n >= t.limits.Documents || t.bytes+size > t.limits.Bytes) || t.seen > 0 && time.Now().After(t.until)
 	if full && t.c.divides(id) {
 		t.next, err = boundOf(id)
 		return false, err
+	}
+	t.seen++
+	if t.keep != nil {
+		if kept, err := t.keep.Has(t.slice.Collection, doc); err != nil || !kept {
+			return err == nil, err
+		}
 	}
 	t.docs = append(t.docs, doc)
 	t.bytes += size
@@ -62,15 +70,15 @@ func (t *taker) take(doc bson.Raw) (more bool, err error) {
 }
 
 // newTaker gives a taker for a slice.
-func newTaker(c collection, s Slice, limits Limits) (*taker, error) {
+func newTaker(c collection, s Slice, limits Limits, keep *chunk.Keep) (*taker, error) {
 	within, err := s.keyRange()
-	return &taker{c: c, slice: s, within: within, limits: limits, until: time.Now().Add(limits.Snapshot)}, err
+	return &taker{c: c, slice: s, within: within, limits: limits, keep: keep, until: time.Now().Add(limits.Snapshot)}, err
 }
 
 // collect drains a cursor into memory until a limit.
-func collect(ctx context.Context, cursor *mongo.Cursor, c collection, s Slice, limits Limits) (snapshot, error) {
+func collect(ctx context.Context, cursor *mongo.Cursor, c collection, s Slice, limits Limits, keep *chunk.Keep) (snapshot, error) {
 	defer func() { _ = cursor.Close(context.WithoutCancel(ctx)) }()
-	t, err := newTaker(c, s, limits)
+	t, err := newTaker(c, s, limits, keep)
 	if err != nil {
 		return snapshot{}, err
 	}
@@ -87,8 +95,8 @@ func collect(ctx context.Context, cursor *mongo.Cursor, c collection, s Slice, l
 
 // collectUnordered is collect for a server that does not sort: the whole slice
 // is read before it can be cut.
-func collectUnordered(ctx context.Context, cursor *mongo.Cursor, c collection, s Slice, limits Limits) (snapshot, error) {
-	t, err := newTaker(c, s, limits)
+func collectUnordered(ctx context.Context, cursor *mongo.Cursor, c collection, s Slice, limits Limits, keep *chunk.Keep) (snapshot, error) {
+	t, err := newTaker(c, s, limits, keep)
 	if err != nil {
 		return snapshot{}, err
 	}

@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 
+	"drover/chunk"
 	"drover/internal/failure"
 )
 
@@ -30,6 +31,8 @@ type Source struct {
 	// servers without pinned reads shorter: the operation time such a server
 	// reports may lie after writes that are not visible yet.
 	Settled func(context.Context) (bson.Timestamp, error)
+	// Keep says which documents are copied; nil stands for all.
+	Keep *chunk.Keep
 }
 
 // collection is what the reader must know of a collection.
@@ -155,7 +158,7 @@ func (s Source) readPinned(ctx context.Context, c collection, slice Slice, limit
 	if err != nil {
 		return snapshot{}, fmt.Errorf("read %s at %v: %w", slice, at, err)
 	}
-	read, err := collect(ctx, cursor, c, slice, limits)
+	read, err := collect(ctx, cursor, c, slice, limits, s.Keep)
 	read.from, read.to = at, at
 	return read, err
 }
@@ -201,7 +204,7 @@ func (s Source) readInTransaction(ctx context.Context, c collection, slice Slice
 	if exact {
 		collecting = collectUnordered
 	}
-	read, err := collecting(inTransaction, cursor, c, slice, limits)
+	read, err := collecting(inTransaction, cursor, c, slice, limits, s.Keep)
 	read.from, read.to = from, to
 	return read, err
 }

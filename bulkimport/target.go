@@ -26,6 +26,9 @@ type Target struct {
 	// it documents with an empty timestamp at the top are put right after they
 	// are inserted.
 	KeepsEmptyTimestamps bool
+	// Keep says which documents are this import's; nil stands for all. Others come
+	// from other sources of a merge, and are never touched.
+	Keep *chunk.Keep
 }
 
 // batch is what goes to the target in one command.
@@ -248,6 +251,51 @@ func sameButTimestamps(found, doc bson.Raw) bool {
 	return true
 }
 
+// clearBatch is how many documents one delete names.
+const clearBatch = 500
+
+// clearKept deletes those documents of a slice's range that are this import's.
+func (t Target) clearKept(ctx context.Context, c collection, s Slice) error {
+	opts := options.Find()
+	if c.collated {
+		opts.SetCollation(&options.Collation{Locale: "simple"})
+	}
+	cursor, err := t.collection(s.Collection).Find(ctx, idFilter(s.Lo, s.Hi), opts)
+	if err != nil {
+		return fmt.Errorf("read %s of %s: %w", s, t.Database, brief(err))
+	}
+	defer func() { _ = cursor.Close(context.WithoutCancel(ctx)) }()
+	var ids bson.A
+	remove := func() error {
+		if len(ids) == 0 {
+			return nil
+		}
+		_, err := t.collection(s.Collection).DeleteMany(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}})
+		ids = nil
+		return brief(err)
+	}
+	for cursor.Next(ctx) {
+		kept, err := t.Keep.Has(s.Collection, cursor.Current)
+		if err != nil {
+			return err //nolint:wrapcheck // says what it is about
+		}
+		if !kept {
+			continue
+		}
+		id := cursor.Current.Lookup("_id")
+		ids = append(ids, bson.RawValue{Type: id.Type, Value: bytes.Clone(id.Value)})
+		if len(ids) >= clearBatch {
+			if err := remove(); err != nil {
+				return fmt.Errorf("delete from %s of %s: %w", s, t.Database, err)
+			}
+		}
+	}
+	if err := errors.Join(brief(cursor.Err()), remove()); err != nil {
+		return fmt.Errorf("delete from %s of %s: %w", s, t.Database, err)
+	}
+	return nil
+}
+
 // clear deletes the documents of a slice's range, before a slice that was read
 // anew is loaded. Documents of other slices that were parked are parked again
 // by the load, which begins anew too.
@@ -256,7 +304,11 @@ func (t Target) clear(ctx context.Context, c collection, s Slice) error {
 	if c.collated {
 		opts.SetCollation(&options.Collation{Locale: "simple"})
 	}
-	if _, err := t.collection(s.Collection).DeleteMany(ctx, idFilter(s.Lo, s.Hi), opts); err != nil {
+	if t.Keep != nil {
+		if err := t.clearKept(ctx, c, s); err != nil {
+			return err
+		}
+	} else if _, err := t.collection(s.Collection).DeleteMany(ctx, idFilter(s.Lo, s.Hi), opts); err != nil {
 		return fmt.Errorf("delete %s from %s: %w", s, t.Database, brief(err))
 	}
 	filter := bson.D{{Key: "_id.m", Value: int64(s.Migration)}, {Key: "_id.c", Value: s.Collection}}

@@ -45,6 +45,26 @@ type Notice struct {
 	Target         PlacementID  `json:"target"`
 	Chunks         []ID         `json:"chunks"`
 	DeadlineUnixMS int64        `json:"deadline_unix_ms"` // by Postgres' clock
+
+	// All placements of a split or merge; empty where there is one on each side.
+	Sources []PlacementID `json:"sources,omitempty"`
+	Targets []PlacementID `json:"targets,omitempty"`
+}
+
+// AllSources gives every placement that serves until the publish.
+func (n Notice) AllSources() []PlacementID {
+	if len(n.Sources) == 0 {
+		return []PlacementID{n.Source}
+	}
+	return n.Sources
+}
+
+// AllTargets gives every placement that serves after the publish.
+func (n Notice) AllTargets() []PlacementID {
+	if len(n.Targets) == 0 {
+		return []PlacementID{n.Target}
+	}
+	return n.Targets
 }
 
 // Ack is a proxy's word about its own requests on an attempt's source.

@@ -112,3 +112,23 @@ var placementSuccessors = map[PlacementState][]PlacementState{
 func (s PlacementState) CanBecome(q PlacementState) bool {
 	return slices.Contains(placementSuccessors[s], q)
 }
+
+// Standing is a chunk's part in its key space.
+type Standing string
+
+// The standings of a chunk.
+const (
+	PlannedChunk Standing = "planned" // what a split or merge will make
+	CurrentChunk Standing = "current"
+	EndedChunk   Standing = "ended" // split or merged; current again after the way back
+)
+
+// standingSuccessors is the whole state machine of a chunk.
+var standingSuccessors = map[Standing][]Standing{
+	PlannedChunk: {CurrentChunk, EndedChunk},
+	CurrentChunk: {EndedChunk},
+	EndedChunk:   {CurrentChunk},
+}
+
+// CanBecome reports whether a chunk may go from s to q.
+func (s Standing) CanBecome(q Standing) bool { return slices.Contains(standingSuccessors[s], q) }

@@ -251,7 +251,7 @@ func newChunkCommand(a *app) *cobra.Command {
 		},
 	}
 	a.cfg.Flags(c.Flags(), config.Common)
-	return group("chunk", "Look at chunks", c)
+	return group("chunk", "Look at chunks, split and merge them", c, newChunkSplit(a), newChunkMerge(a), newChunkPack(a))
 }
 
 // routeJSON is one chunk in the JSON output; bounds are hexadecimal.

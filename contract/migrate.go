@@ -21,6 +21,17 @@ type MigrateInput struct {
 	Complete       string   `json:"complete,omitempty"`       // "automatic" (default): drop the old placement after burn-in; "manual": wait for complete
 	RequestedBy    string   `json:"requestedBy,omitempty"`    // shown to people
 	Reason         string   `json:"reason,omitempty"`         // shown to people
+	Reshape        *Reshape `json:"reshape,omitempty"`        // nil: the chunk moves as it is
+}
+
+// Reshape replaces chunks that lie side by side by others that hold the same keys.
+// All of them switch in one attempt; the new chunks have names of their own.
+type Reshape struct {
+	With   []chunk.ID `json:"with,omitempty"`   // chunks that are merged with the one that is named
+	At     []string   `json:"at,omitempty"`     // where the whole is cut: points of the key space in hexadecimal, as drover chunk list shows them
+	Parts  int        `json:"parts,omitempty"`  // or into how many; the points are chosen by size from a sample, 0 and 1 cut nothing
+	Even   bool       `json:"even,omitempty"`   // with Parts, in a hashed key space: of equal width, without a sample
+	Shards []string   `json:"shards,omitempty"` // one for each new chunk, in the order of the key space; empty: all on To
 }
 
 // The values of Approval and Complete.
@@ -48,6 +59,13 @@ type Plan struct {
 	Target    chunk.Placement `json:"target"`
 	Documents int64           `json:"documents"` // at the time of registering
 	Bytes     int64           `json:"bytes"`
+	AllSides
+}
+
+// AllSides is every placement of a split or merge; empty in a move.
+type AllSides struct {
+	Sources []chunk.Placement `json:"sources,omitempty"`
+	Targets []chunk.Placement `json:"targets,omitempty"`
 }
 
 // ImportResult says what was copied.
@@ -176,6 +194,7 @@ type UpdateInput struct {
 // Status answers the status query.
 type Status struct {
 	Ref
+	AllSides
 	Phase       chunk.Phase      `json:"phase"`
 	Step        string           `json:"step"` // what runs now, in words
 	StepSince   time.Time        `json:"stepSince"`

@@ -9,18 +9,27 @@ import (
 // Progress is how far the running work of a move has come. It is what activities
 // heartbeat, and what the metadata keeps for drover migrate watch.
 type Progress struct {
-	Step           string    `json:"step"` // import, replicate, validate
-	Detail         string    `json:"detail,omitempty"`
-	Documents      int64     `json:"documents"`
-	DocumentsTotal int64     `json:"documentsTotal,omitempty"`
-	Bytes          int64     `json:"bytes,omitempty"`
-	BytesTotal     int64     `json:"bytesTotal,omitempty"`
-	PerSecond      float64   `json:"perSecond,omitempty"` // documents, or events, since the last report
-	BytesPerSecond float64   `json:"bytesPerSecond,omitempty"`
-	LagMS          int64     `json:"lagMS,omitempty"`
-	LatencyP99MS   float64   `json:"latencyP99MS,omitempty"` // capture to apply, over the last minute
-	Since          time.Time `json:"since"`
-	At             time.Time `json:"at"`
+	Step           string  `json:"step"` // import, replicate, validate
+	Detail         string  `json:"detail,omitempty"`
+	Documents      int64   `json:"documents"`
+	DocumentsTotal int64   `json:"documentsTotal,omitempty"`
+	Bytes          int64   `json:"bytes,omitempty"`
+	BytesTotal     int64   `json:"bytesTotal,omitempty"`
+	PerSecond      float64 `json:"perSecond,omitempty"` // documents, or events, since the last report
+	BytesPerSecond float64 `json:"bytesPerSecond,omitempty"`
+	LagMS          int64   `json:"lagMS,omitempty"`
+	LatencyP99MS   float64 `json:"latencyP99MS,omitempty"` // capture to apply, over the last minute
+
+	// Of replication: how the lanes stand to the end of the log.
+	Pace           string   `json:"pace,omitempty"` // "in sync", "catching up", "not converging"
+	Backlog        int64    `json:"backlog,omitempty"`
+	ApplyPerSecond float64  `json:"applyPerSecond,omitempty"` // records of the log
+	WritePerSecond float64  `json:"writePerSecond,omitempty"`
+	CatchUp        Duration `json:"catchUp,omitempty"` // until in sync, while it is catching up
+	Limit          string   `json:"limit,omitempty"`   // what holds the lanes
+
+	Since time.Time `json:"since"`
+	At    time.Time `json:"at"`
 }
 
 // LanesWord is what the lanes of a direction say about themselves each second,

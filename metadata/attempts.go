@@ -19,6 +19,7 @@ type Attempt struct {
 	Chunk     chunk.ID
 	Source    chunk.Placement
 	Target    chunk.Placement
+	Legs      []Leg // every pair of placements that is switched; one in a move
 	State     chunk.AttemptState
 	Key       string
 	Direction chunk.AttemptID // of the lanes that feed the target: the newest attempt of the migration that was published before
@@ -35,6 +36,29 @@ type Attempt struct {
 	ChangedAt time.Time
 }
 
+// Leg is one pair of placements that an attempt switches, in its direction.
+type Leg struct {
+	Migration chunk.MigrationID
+	Source    chunk.Placement
+	Target    chunk.Placement
+}
+
+// legJSON is a leg as attempt_view gives it.
+type legJSON struct {
+	Migration chunk.MigrationID `json:"migration"`
+	Source    placementJSON     `json:"source"`
+	Target    placementJSON     `json:"target"`
+}
+
+// placementJSON is a placement as attempt_view gives it.
+type placementJSON struct {
+	ID       chunk.PlacementID    `json:"id"`
+	Chunk    chunk.ID             `json:"chunk"`
+	Shard    string               `json:"shard"`
+	Database string               `json:"database"`
+	State    chunk.PlacementState `json:"state"`
+}
+
 // Moment is one change of an attempt's state.
 type Moment struct {
 	State  chunk.AttemptState `json:"state"`
@@ -46,30 +70,39 @@ type Moment struct {
 const attemptColumns = `v.id, v.migration, v.chunk, v.state, v.key, v.direction, v.deadline, v.reason, v.source_term, v.source_process,
 	v.token, v.timeline, v.created_at, v.changed_at,
 	v.source_id, v.source_shard, v.source_database, v.source_state,
-	v.target_id, v.target_shard, v.target_database, v.target_state, v.overdue, v.left_seconds, v.same_server`
+	v.target_id, v.target_shard, v.target_database, v.target_state, v.overdue, v.left_seconds, v.same_server,
+	v.source_chunk, v.target_chunk, v.legs`
 
 // Statements of the fence window, see hotStatements.
 const (
 	advanceAttemptSQL = `select ` + attemptColumns + ` from advance_attempt($1, $2, $3, $4, $5, $6, $7) v`
 	settleSQL         = `select ` + attemptColumns + ` from settle_attempt($1, $2) v`
 	attemptSQL        = `select ` + attemptColumns + ` from attempt_view v where v.id = $1`
-	latestAttemptSQL  = `select ` + attemptColumns + ` from attempt_view v where v.chunk = $1 order by v.id desc limit 1`
-	openAttemptsSQL   = `select ` + attemptColumns + ` from attempt_view v where v.state not in ('done', 'aborted') order by v.id`
-	publishSQL        = `select publish_attempt($1, $2, $3, $4)`
+	latestAttemptSQL  = `select ` + attemptColumns + ` from attempt_view v where v.migration in
+		(select m.lead from migrations m where $1 in (m.chunk, m.target_chunk)) order by v.id desc limit 1`
+	openAttemptsSQL = `select ` + attemptColumns + ` from attempt_view v where v.state not in ('done', 'aborted') order by v.id`
+	publishSQL      = `select publish_attempt($1, $2, $3, $4)`
 )
 
 // scanAttempt reads attemptColumns.
 func scanAttempt(row pgx.CollectableRow) (a Attempt, err error) {
-	var timeline []byte
+	var timeline, legs []byte
 	var left float64
 	err = row.Scan(&a.ID, &a.Migration, &a.Chunk, &a.State, &a.Key, &a.Direction, &a.Deadline, &a.Reason, &a.Term, &a.Process,
 		&a.Token, &timeline, &a.CreatedAt, &a.ChangedAt,
 		&a.Source.ID, &a.Source.Shard, &a.Source.Database, &a.Source.State,
-		&a.Target.ID, &a.Target.Shard, &a.Target.Database, &a.Target.State, &a.Overdue, &left, &a.Unbroken)
+		&a.Target.ID, &a.Target.Shard, &a.Target.Database, &a.Target.State, &a.Overdue, &left, &a.Unbroken,
+		&a.Source.Chunk, &a.Target.Chunk, &legs)
 	if err != nil {
 		return a, err
 	}
-	a.Source.Chunk, a.Target.Chunk = a.Chunk, a.Chunk
+	var all []legJSON
+	if err := json.Unmarshal(legs, &all); err != nil {
+		return a, err
+	}
+	for _, l := range all {
+		a.Legs = append(a.Legs, Leg{Migration: l.Migration, Source: chunk.Placement(l.Source), Target: chunk.Placement(l.Target)})
+	}
 	a.Left = time.Duration(left * float64(time.Second))
 	return a, json.Unmarshal(timeline, &a.Timeline)
 }
@@ -145,9 +178,11 @@ func (s *Store) OpenAttempts(ctx context.Context) ([]Attempt, error) {
 	return s.listAttempts(ctx, openAttemptsSQL)
 }
 
-// Attempts gives every attempt of a migration, oldest first.
+// Attempts gives every attempt of a migration, or of the one that a leg is of,
+// oldest first.
 func (s *Store) Attempts(ctx context.Context, id chunk.MigrationID) ([]Attempt, error) {
-	return s.listAttempts(ctx, `select `+attemptColumns+` from attempt_view v where v.migration = $1 order by v.id`, int64(id))
+	const where = ` from attempt_view v where v.migration = (select m.lead from migrations m where m.id = $1) order by v.id`
+	return s.listAttempts(ctx, `select `+attemptColumns+where, int64(id))
 }
 
 // listAttempts runs a statement that gives attempts.

@@ -11,10 +11,14 @@ import (
 	"drover/internal/failure"
 )
 
-// Migration is one move of one chunk.
+// Migration is one move of one chunk, or one leg of a split or merge: the keys
+// that one source and one target of it have in common. All legs go through the
+// phases together, under the id of the one that leads.
 type Migration struct {
 	ID          chunk.MigrationID
+	Lead        chunk.MigrationID // itself, but for the further legs of a split or merge
 	Chunk       chunk.Chunk
+	TargetChunk chunk.Chunk     // the same one, but in a split or merge
 	Source      chunk.Placement // where the chunk was when the migration was registered
 	Target      chunk.Placement
 	Phase       chunk.Phase
@@ -30,23 +34,25 @@ type Migration struct {
 }
 
 // migrationColumns are what scanMigration reads.
-const migrationColumns = `m.id, c.id, c.database, c.lo, c.hi,
+const migrationColumns = `m.id, m.lead, c.id, c.database, c.lo, c.hi, n.id, n.lo, n.hi,
 	s.id, s.shard, s.database, s.state, t.id, t.shard, t.database, t.state,
 	m.phase, m.step, m.progress, m.workflow_id, m.requested_by, m.paused, m.needs_attention, m.busy, m.created_at, m.updated_at`
 
 // migrationSQL reads migrations; a condition follows.
 const migrationSQL = `select ` + migrationColumns + ` from migrations m join chunks c on c.id = m.chunk
+	join chunks n on n.id = m.target_chunk
 	join placements s on s.id = m.source join placements t on t.id = m.target `
 
 // scanMigration reads migrationColumns.
 func scanMigration(row pgx.CollectableRow) (m Migration, err error) {
-	var lo, hi, step, progress []byte
-	err = row.Scan(&m.ID, &m.Chunk.ID, &m.Chunk.Database, &lo, &hi,
+	var lo, hi, newLo, newHi, step, progress []byte
+	err = row.Scan(&m.ID, &m.Lead, &m.Chunk.ID, &m.Chunk.Database, &lo, &hi, &m.TargetChunk.ID, &newLo, &newHi,
 		&m.Source.ID, &m.Source.Shard, &m.Source.Database, &m.Source.State,
 		&m.Target.ID, &m.Target.Shard, &m.Target.Database, &m.Target.State,
 		&m.Phase, &step, &progress, &m.WorkflowID, &m.RequestedBy, &m.Paused, &m.Attention, &m.Busy, &m.CreatedAt, &m.UpdatedAt)
 	m.Chunk.Range = chunk.Range{Lo: chunk.Key(lo), Hi: chunk.Key(hi)}
-	m.Source.Chunk, m.Target.Chunk = m.Chunk.ID, m.Chunk.ID
+	m.TargetChunk.Database, m.TargetChunk.Range = m.Chunk.Database, chunk.Range{Lo: chunk.Key(newLo), Hi: chunk.Key(newHi)}
+	m.Source.Chunk, m.Target.Chunk = m.Chunk.ID, m.TargetChunk.ID
 	m.Step, m.Progress = step, progress
 	return m, err
 }
@@ -84,10 +90,10 @@ func (s *Store) Migration(ctx context.Context, id chunk.MigrationID) (Migration,
 	return m, decode(err, "read migration %d", id)
 }
 
-// OpenMigration gives the unfinished migration of a chunk; ok is false when it
-// has none.
+// OpenMigration gives the unfinished migration that a chunk is part of, on
+// whichever side; ok is false when there is none.
 func (s *Store) OpenMigration(ctx context.Context, id chunk.ID) (m Migration, ok bool, err error) {
-	m, err = s.oneMigration(ctx, `where m.chunk = $1 and m.phase not in ('done', 'aborted')`, string(id))
+	m, err = s.oneMigration(ctx, `where m.id = (select k.migration from chunk_claims k where k.chunk = $1)`, string(id))
 	if noRows(err) {
 		return m, false, nil
 	}
@@ -112,10 +118,12 @@ type MigrationFilter struct {
 	Limit      int // the newest so many; 0 for all
 }
 
-// Migrations gives migrations, newest first.
+// Migrations gives migrations, newest first; of a split or merge the leg that leads.
 func (s *Store) Migrations(ctx context.Context, f MigrationFilter) ([]Migration, error) {
-	const where = `where ($1 = '' or m.chunk = $1) and ($2 = '' or c.database = $2)
-		and ($3 = '' or $3 in (s.shard, t.shard)) and (not $4 or m.phase not in ('done', 'aborted'))
+	const where = `where m.id = m.lead and ($1 = '' or $1 in (select unnest(array[l.chunk, l.target_chunk]) from migrations l where l.lead = m.id))
+		and ($2 = '' or c.database = $2)
+		and ($3 = '' or $3 in (select p.shard from migrations l join placements p on p.id in (l.source, l.target) where l.lead = m.id))
+		and (not $4 or m.phase not in ('done', 'aborted'))
 		order by m.id desc limit nullif($5, 0)`
 	rows, err := s.pool.Query(ctx, migrationSQL+where, string(f.Chunk), f.Database, f.Shard, f.Unfinished, f.Limit)
 	if err != nil {
@@ -125,7 +133,8 @@ func (s *Store) Migrations(ctx context.Context, f MigrationFilter) ([]Migration,
 	return all, decode(err, "list migrations")
 }
 
-// SetPhase moves a migration from one phase to another and clears its step. It is
+// SetPhase moves a migration, with all its legs, from one phase to another and
+// clears its step. It is
 // lost ("migration.is_<phase>") where another phase is found.
 //
 // What a phase says must be true already, else it is refused: burn-in and
@@ -137,12 +146,12 @@ func (s *Store) SetPhase(ctx context.Context, id chunk.MigrationID, from, to chu
 	if !from.CanBecome(to) {
 		return failure.New(failure.Invalid, "migration.transition", "migration %d cannot go from %s to %s", id, from, to)
 	}
-	const q = `update migrations set phase = $3, step = '{}' where id = $1 and phase = $2`
+	const q = `update migrations set phase = $3, step = '{}' where lead = (select m.lead from migrations m where m.id = $1) and phase = $2`
 	tag, err := s.pool.Exec(ctx, q, int64(id), string(from), string(to))
 	if err != nil {
 		return decode(err, "set migration %d to %s", id, to)
 	}
-	if tag.RowsAffected() == 1 {
+	if tag.RowsAffected() > 0 {
 		return nil
 	}
 	m, err := s.Migration(ctx, id)

@@ -95,16 +95,23 @@ type FormerRoute struct {
 }
 
 // FormerRoutes gives the routes that were replaced within the given time by ones
-// to another placement, of one chunk or, when id is empty, of all.
+// to another placement: those of a part of one chunk's range, whatever their own
+// chunk was, or all when id is empty.
 func (s *Store) FormerRoutes(ctx context.Context, id chunk.ID, within time.Duration) ([]FormerRoute, error) {
+	// A route ends with the next one of any chunk that holds some of its keys.
 	const q = `select c.id, c.database, c.lo, c.hi, p.id, p.shard, p.database, p.state, old.token,
 			extract(epoch from clock_timestamp() - n.at)::float8
 		from route_history n
+		join chunks nc on nc.id = n.chunk
+		join chunks c on c.database = nc.database and c.lo < nc.hi and nc.lo < c.hi
 		join lateral (select o.token, o.placement from route_history o
-			where o.chunk = n.chunk and o.token < n.token order by o.token desc limit 1) old on old.placement <> n.placement
+			where o.chunk = c.id and o.token < n.token order by o.token desc limit 1) old on old.placement <> n.placement
 		join placements p on p.id = old.placement
-		join chunks c on c.id = n.chunk
-		where n.at > clock_timestamp() - make_interval(secs => $2) and ($1 = '' or n.chunk = $1) order by old.token`
+		where n.at > clock_timestamp() - make_interval(secs => $2)
+			and ($1 = '' or exists (select from chunks f where f.id = $1 and f.database = c.database and f.lo < c.hi and c.lo < f.hi))
+			and not exists (select from route_history h join chunks x on x.id = h.chunk
+				where h.token > old.token and h.token < n.token and x.database = c.database and x.lo < c.hi and c.lo < x.hi)
+		order by old.token`
 	rows, err := s.pool.Query(ctx, q, string(id), within.Seconds())
 	if err != nil {
 		return nil, decode(err, "read former routes")

@@ -161,7 +161,7 @@ func (c *client) answer(ctx context.Context, at int, quiet bool) error {
 		err = c.p.admit(ctx, q)
 	}
 	if err == nil {
-		err = cmd.run(ctx, c.p, q)
+		err = c.p.plan(ctx, cmd, q)
 	}
 	if errors.Is(err, errClientLeft) {
 		return err
@@ -175,6 +175,24 @@ func (c *client) answer(ctx context.Context, at int, quiet bool) error {
 	}
 	c.p.finish(ctx, cmd, q, failed, err, len(c.out)-at)
 	return nil
+}
+
+// maxPlans bounds how often a command is planned anew because chunks of it were
+// split or merged.
+const maxPlans = 4
+
+// plan runs a command, and again where its chunks were split or merged before
+// anything of it had run: it is another plan then.
+func (p *Proxy) plan(ctx context.Context, cmd *command, q *request) error {
+	at := len(q.client.out)
+	for n := 1; ; n++ {
+		err := cmd.run(ctx, p, q)
+		r, ok := errors.AsType[*refusal](err)
+		if !ok || !r.ended || n == maxPlans {
+			return err
+		}
+		q.client.out = q.client.out[:at]
+	}
 }
 
 // send writes the reply that stands in out.

@@ -162,6 +162,14 @@ func (d *delivery) wait(ctx context.Context, r *route, h *hold) error {
 	began := time.Now()
 	err := d.p.wait(ctx, d.q, d.l.entry, a, h)
 	d.split.hold += time.Since(began)
+	if r, ok := errors.AsType[*refusal](err); ok && r.ended {
+		switch {
+		case d.q.txn != nil:
+			return errTransactionOver("its chunk was split or merged")
+		case d.l.pinned != nil:
+			return errMoved
+		}
+	}
 	if err == nil && d.l.pinned != nil && d.l.entry.route.Load().Placement.ID != r.Placement.ID {
 		return errMoved
 	}

@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"drover/chunk"
 	"drover/proxy/upstream"
 )
 
@@ -111,11 +112,20 @@ type refusal struct {
 	msg    string
 	labels []string
 	name   string // of the code, if it is not one of the proxy's own
+	ended  bool   // the chunk has none of its keys any more: the request is for others
 }
 
 // refuse makes a refusal; it formats like [fmt.Sprintf].
 func refuse(c code, format string, args ...any) *refusal {
 	return &refusal{code: c, msg: fmt.Sprintf(format, args...)}
+}
+
+// errEnded tells that a chunk was split or merged while a request was for it. It
+// reaches a client only where a part of the request has run, or might have.
+func errEnded(id chunk.ID) *refusal {
+	r := refuse(codeExceededTimeLimit, "chunk %s was split or merged meanwhile", id)
+	r.ended = true
+	return r
 }
 
 // labelled adds error labels.

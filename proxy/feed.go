@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"drover/chunk"
@@ -150,10 +151,10 @@ type answerKey struct {
 
 // answer does what an announced state asks for: end the transactions on the
 // source, and say when no request of this proxy runs there any more.
-func (p *Proxy) answer(n chunk.Notice, source *gate) {
+func (p *Proxy) answer(n chunk.Notice, sources []*gate) {
 	if moved := n.State == chunk.Published || n.State == chunk.Open || n.State == chunk.AttemptDone; moved {
 		for _, id := range n.Chunks {
-			if e := p.routing.entry(id); e != nil && e.route.Load().Placement.ID == n.Source {
+			if e := p.routing.entry(id); e != nil && slices.Contains(n.AllSources(), e.route.Load().Placement.ID) {
 				p.workers.Go(func() { p.follow(p.background, RouteChange{Chunk: id, Token: e.route.Load().Token + 1}) })
 			}
 		}
@@ -161,15 +162,15 @@ func (p *Proxy) answer(n chunk.Notice, source *gate) {
 	}
 	switch n.State {
 	case chunk.Fencing:
-		p.promise(n, source, writes)
+		p.promise(n, sources, writes)
 	case chunk.Closing:
-		p.promise(n, source, writes)
-		p.promise(n, source, reads)
+		p.promise(n, sources, writes)
+		p.promise(n, sources, reads)
 	}
 }
 
 // promise starts the answer for one kind of access, once.
-func (p *Proxy) promise(n chunk.Notice, source *gate, a access) {
+func (p *Proxy) promise(n chunk.Notice, sources []*gate, a access) {
 	key := answerKey{n.Attempt, a}
 	p.answered.Lock()
 	defer p.answered.Unlock()
@@ -183,19 +184,34 @@ func (p *Proxy) promise(n chunk.Notice, source *gate, a access) {
 	p.workers.Go(func() {
 		ctx, cancel := context.WithTimeoutCause(p.background, answerLimit, errMetadataTimeout)
 		defer cancel()
-		p.settle(ctx, n, source, a)
+		p.settle(ctx, n, sources, a)
 	})
 }
 
-// settle waits until nothing of this proxy runs on the source and says so. A
+// settle waits until nothing of this proxy runs on any source and says so. A
 // deaf proxy is silent, but it too ends its transactions once it knows.
-func (p *Proxy) settle(ctx context.Context, n chunk.Notice, source *gate, a access) {
+func (p *Proxy) settle(ctx context.Context, n chunk.Notice, sources []*gate, a access) {
+	all := ackClean
+	patience := time.NewTimer(saysRunning) // it fires once: running is said once
+	defer patience.Stop()
+	for _, source := range sources { // shut, all of them: one that is quiet stays so
+		word, ok := p.quiet(ctx, source, a, patience.C, func() { p.ack(ctx, n, a, ackRunning) })
+		if !ok {
+			return
+		}
+		if word == ackUnknown {
+			all = ackUnknown
+		}
+	}
+	p.ack(ctx, n, a, all)
+}
+
+// quiet waits until nothing of this proxy runs on one source; ok is false when it
+// gave up. Once patience is over it says so, by slow.
+func (p *Proxy) quiet(ctx context.Context, source *gate, a access, patience <-chan time.Time, slow func()) (word string, ok bool) {
 	if a == writes {
 		p.endTransactions(ctx, source)
 	}
-	saidRunning := false
-	patience := time.NewTimer(saysRunning)
-	defer patience.Stop()
 	for {
 		word, changed := source.word(a, time.Now())
 		// A first statement that was under way at the fence has left one behind.
@@ -203,18 +219,14 @@ func (p *Proxy) settle(ctx context.Context, n chunk.Notice, source *gate, a acce
 			continue
 		}
 		if word != ackRunning {
-			p.ack(ctx, n, a, word)
-			return
+			return word, true
 		}
 		select {
 		case <-changed:
-		case <-patience.C:
-			if !saidRunning {
-				saidRunning = true
-				p.ack(ctx, n, a, ackRunning)
-			}
+		case <-patience:
+			slow()
 		case <-ctx.Done():
-			return
+			return "", false
 		}
 	}
 }

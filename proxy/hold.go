@@ -67,6 +67,9 @@ func (p *Proxy) wait(ctx context.Context, q *request, e *entry, a access, h *hol
 	}
 	for {
 		polls, live, changed := e.room.look()
+		if e.ended.Load() {
+			return errEnded(e.id)
+		}
 		r := e.route.Load()
 		if r.gate.open(a) && (h.refused == nil || h.refused.Token != r.Token || polls > h.polls) {
 			return nil
@@ -188,10 +191,19 @@ func (p *Proxy) pollOnce(ctx context.Context, e *entry) (read bool) {
 // those who wait, and answers it.
 func (p *Proxy) announce(n chunk.Notice) {
 	now := time.Now()
-	source, target := p.gates.of(n.Source), p.gates.of(n.Target)
-	// The source first: it must be shut before the target opens.
-	news := source.apply(n, now)
-	target.apply(n, now)
+	var sources []*gate
+	news := false
+	// The sources first: they must be shut before a target opens. Each gate is told
+	// of its own placement.
+	for _, id := range n.AllSources() {
+		g, own := p.gates.of(id), n
+		own.Source = id
+		news = g.apply(own, now) || news
+		sources = append(sources, g)
+	}
+	for _, id := range n.AllTargets() {
+		p.gates.of(id).apply(n, now)
+	}
 	if !news {
 		return
 	}
@@ -200,5 +212,5 @@ func (p *Proxy) announce(n chunk.Notice) {
 			e.room.news()
 		}
 	}
-	p.answer(n, source)
+	p.answer(n, sources)
 }

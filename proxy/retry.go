@@ -33,7 +33,7 @@ func (p *Proxy) retried(ctx context.Context, q *request) (answered bool, err err
 		if e == nil || at.by == q {
 			continue
 		}
-		if e.route.Load().Placement.ID == at.placement {
+		if !e.ended.Load() && e.route.Load().Placement.ID == at.placement {
 			continue
 		}
 		if len(reply) > 0 {
@@ -68,7 +68,7 @@ func (s *session) erase(number int64, at place) {
 // session's write. It is certain only where shards keep such records and there
 // is none with that number; anything else is false.
 func (p *Proxy) neverRan(ctx context.Context, q *request, e *entry, placement chunk.PlacementID) bool {
-	for _, past := range e.past.all() {
+	for _, past := range append(e.past.all(), former{Route: e.route.Load().Route}) {
 		if past.Placement.ID != placement {
 			continue
 		}

@@ -15,6 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"drover/chunk"
+	"drover/internal/failure"
 	"drover/proxy/upstream"
 	"drover/proxy/wire"
 )
@@ -34,6 +35,7 @@ type entry struct {
 	route atomic.Pointer[route]
 	room  room
 	past  placements
+	ended atomic.Bool // no keys are its own any more: it was split or merged
 }
 
 // collection is one collection of a database.
@@ -94,6 +96,9 @@ func (t *routing) load(ctx context.Context) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if began.Before(t.loaded) {
+		return nil // a later reading was faster
+	}
 	t.loaded = began
 	fresh := table{}
 	for _, d := range snapshot.Databases {
@@ -120,11 +125,31 @@ func (t *routing) load(ctx context.Context) error {
 		}
 		db.entries = append(db.entries, e)
 	}
+	t.end(fresh)
 	for _, db := range fresh {
 		slices.SortFunc(db.entries, func(a, b *entry) int { return strings.Compare(string(a.rng.Lo), string(b.rng.Lo)) })
 	}
 	t.current.Store(&fresh)
+	for _, e := range t.entries {
+		if e.ended.Load() {
+			e.room.news()
+		}
+	}
 	return nil
+}
+
+// end marks the chunks that are in no table any more, and unmarks those that came
+// back; t.mu is held. Who waits for one that has ended looks for its keys elsewhere.
+func (t *routing) end(fresh table) {
+	current := make(map[*entry]bool, len(t.entries))
+	for _, db := range fresh {
+		for _, e := range db.entries {
+			current[e] = true
+		}
+	}
+	for _, e := range t.entries {
+		e.ended.Store(!current[e])
+	}
 }
 
 // reload reads everything as it is when it is called, or later: a name that is
@@ -186,6 +211,9 @@ func stamp(r chunk.Route) []byte {
 // refresh reads one chunk's route.
 func (t *routing) refresh(ctx context.Context, e *entry) error {
 	r, past, err := t.ports.Routes.Route(ctx, e.id)
+	if failure.HasCode(err, "chunk.unknown") { // split or merged: its keys are elsewhere
+		return t.load(ctx)
+	}
 	if err != nil {
 		return fmt.Errorf("read route of %s: %w", e.id, err)
 	}

@@ -453,6 +453,7 @@ func (b *batch) failed(err error) error {
 		r.labels = slices.DeleteFunc(r.labels, func(l string) bool {
 			return l == labelNothingRan || l == labelOverloaded || l == labelRetryable
 		})
+		r.ended = false // it cannot be planned anew as a whole
 	}
 	return err
 }

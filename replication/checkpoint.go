@@ -23,14 +23,16 @@ type Checkpoint struct {
 	Migration chunk.MigrationID `bson:"migration"`
 	Direction chunk.AttemptID   `bson:"direction"`
 	Partition int32             `bson:"partition"`
-	Epoch     int64             `bson:"epoch"`   // grows with every owner
-	Seq       int64             `bson:"seq"`     // of the newest record that is dealt with; 0: the start marker was not met
-	Offset    int64             `bson:"offset"`  // of that record
-	Marker    string            `bson:"marker"`  // key of the newest marker of the migration that was passed
-	Since     int64             `bson:"since"`   // records since the newest marker of any kind
-	Session   bson.Binary       `bson:"session"` // the owner's lsid id
-	Applied   int64             `bson:"applied"` // events applied, ever
-	Turn      int64             `bson:"turn"`    // grows with every write of the lane
+	Epoch     int64             `bson:"epoch"`             // grows with every owner
+	Seq       int64             `bson:"seq"`               // of the newest record that is dealt with; 0: the start marker was not met
+	Offset    int64             `bson:"offset"`            // of that record
+	Marker    string            `bson:"marker"`            // key of the newest marker of the migration that was passed
+	Since     int64             `bson:"since"`             // records since the newest marker of any kind
+	Session   bson.Binary       `bson:"session"`           // the owner's lsid id
+	Applied   int64             `bson:"applied"`           // events applied, ever
+	Turn      int64             `bson:"turn"`              // grows with every write of the lane
+	Deltas    int64             `bson:"deltas,omitempty"`  // of a leg: updates of the source since all legs apply strictly
+	Foreign   int64             `bson:"foreign,omitempty"` // those of them whose document this leg's target does not have
 	At        time.Time         `bson:"at"`
 	Closed    bool              `bson:"closed,omitempty"` // no owner may take it any more
 	ClosedBy  chunk.AttemptID   `bson:"closedBy,omitempty"`

@@ -182,6 +182,9 @@ func (l *Lane) commitDocs(ctx context.Context, g goal, docs []*document, settled
 				if err := settled(); err != nil {
 					return err
 				}
+				if err := l.countForeign(ctx, docs); err != nil {
+					return err
+				}
 				return l.write(ctx, docs)
 			})
 		})

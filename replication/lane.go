@@ -209,7 +209,7 @@ func (l *Lane) classify(e *event.Event) (record, error) {
 			r.marker = e.Marker
 		}
 	case e.Op.OnDocument() && e.Database == d.Source.Database:
-		if e.Label == d.Migration {
+		if d.labels(e.Label) {
 			if d.Attempt != 0 {
 				return r, nil // what the other direction's lanes wrote
 			}

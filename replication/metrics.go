@@ -17,6 +17,7 @@ type Metrics struct {
 	conflicts prometheus.Counter
 	parked    prometheus.Counter
 	unparked  prometheus.Counter
+	unchanged prometheus.Counter
 	missed    prometheus.Counter
 	diverged  prometheus.Counter
 	poison    prometheus.Counter
@@ -40,13 +41,14 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		conflicts: counter("unique_conflicts_total", "Transactions tried again because of a unique index."),
 		parked:    counter("parked_total", "Documents set aside because another one holds their unique key."),
 		unparked:  counter("unparked_total", "Documents brought home from there."),
+		unchanged: counter("unchanged_total", "Documents that were on the target already as they came to be, and were not written."),
 		missed:    counter("missing_deletes_total", "Deletes of documents that were not on the target."),
 		diverged:  counter("divergences_total", "Changes that did not fit the target's document."),
 		poison:    counter("quarantined_total", "Events that could not be understood."),
 	}
 	if r != nil {
 		r.MustRegister(m.events, m.docs, m.latency, m.batchSize, m.commit, m.retries, m.conflicts, m.parked, m.unparked,
-			m.missed, m.diverged, m.poison)
+			m.unchanged, m.missed, m.diverged, m.poison)
 	}
 	return m
 }
@@ -64,7 +66,11 @@ func (m *Metrics) batch(b *batch, docs []*document, took time.Duration) {
 	}
 	written := 0
 	for _, d := range docs {
-		written++
+		if d.unchanged() {
+			m.unchanged.Inc()
+		} else {
+			written++
+		}
 		m.missed.Add(float64(d.missed))
 	}
 	m.docs.Add(float64(written))

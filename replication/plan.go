@@ -30,6 +30,7 @@ type change struct {
 	event   *event.Event
 	at      int // in the batch
 	lenient bool
+	counted bool // see [Checkpoint].Foreign
 }
 
 // way says how a document's new image gets onto the target.
@@ -51,13 +52,16 @@ type document struct {
 	changes    []change
 	probe      bool // its image is read; otherwise it is taken to be missing
 	way        way
-	holder     *conflict // the unique index that it broke last
+	holder     *conflict   // the unique index that it broke last
+	keep       *chunk.Keep // what the target is to have; nil: all
 
 	old    bson.Raw // the image on the target; nil: none
 	parked bool     // it is among the parked ones, and its image is the parked one if old is nil
 	was    bson.Raw // old, or the parked image
 	now    bson.Raw // nil: none
 	missed int      // strict deletes of nothing
+
+	deltas, foreign int // see [Checkpoint].Foreign
 }
 
 // stopError is an event that the lane cannot go past.
@@ -98,13 +102,16 @@ func (l *Lane) group(b *batch) ([]*document, error) {
 		}
 		d := byKey[key]
 		if d == nil {
-			d = &document{collection: e.Collection, key: key, id: id}
+			d = &document{collection: e.Collection, key: key, id: id, keep: l.cfg.Direction.Keep}
 			// A strict insert says that there is no document yet.
 			d.probe = lenient || e.Op != event.Insert || l.parked.has(key)
 			byKey[key] = d
 			docs = append(docs, d)
 		}
-		d.changes = append(d.changes, change{event: e, at: i, lenient: lenient})
+		d.changes = append(d.changes, change{
+			event: e, at: i, lenient: lenient,
+			counted: d.keep != nil && e.Op == event.Update && e.ClusterTime.After(l.cfg.Direction.Settled),
+		})
 	}
 	return docs, nil
 }
@@ -127,7 +134,7 @@ func (l *Lane) rule(e *event.Event, id bson.RawValue, at int) (lenient, skip boo
 
 // resolve folds the document's events onto its image.
 func (d *document) resolve(opts FoldOptions) error {
-	d.now, d.missed = nil, 0
+	d.now, d.missed, d.deltas, d.foreign = nil, 0, 0, 0
 	var img *Image
 	if d.was != nil {
 		var err error
@@ -148,7 +155,13 @@ func (d *document) resolve(opts FoldOptions) error {
 	if err != nil {
 		return d.poison(d.changes[len(d.changes)-1], err)
 	}
-	d.now = raw
+	kept, err := d.keeps(raw)
+	if err != nil {
+		return d.poison(d.changes[len(d.changes)-1], err)
+	}
+	if kept {
+		d.now = raw
+	}
 	return nil
 }
 
@@ -159,11 +172,11 @@ func (d *document) take(img *Image, c change, opts FoldOptions) (*Image, error) 
 	case event.Insert, event.Replace:
 		return d.takeWhole(img, c)
 	case event.Update:
+		if c.counted {
+			d.deltas++
+		}
 		if img == nil {
-			if c.lenient {
-				return nil, nil //nolint:nilnil // the copy is newer: the document is gone there already
-			}
-			return nil, d.diverged(c, "lane.missing_document", "the document to be changed is not on the target")
+			return nil, d.takeNothing(c)
 		}
 		opts.Lenient = c.lenient
 		if err := img.Apply(e.Change, opts); err != nil {
@@ -190,8 +203,14 @@ func (d *document) takeWhole(img *Image, c change) (*Image, error) {
 	if key, err := keyOf(d.collection, bson.Raw(e.Document).Lookup("_id")); err != nil || key != d.key {
 		return nil, d.poison(c, errors.New("its document has another _id than its documentKey"))
 	}
+	kept, err := d.keeps(e.Document)
+	if err != nil {
+		return nil, d.poison(c, err)
+	}
 	switch {
 	case c.lenient:
+	case e.Op == event.Replace && !kept: // it is another target's, or becomes so
+	case e.Op == event.Replace && img == nil && d.keep != nil: // it was another target's until now
 	case e.Op == event.Replace && img == nil:
 		return nil, d.diverged(c, "lane.missing_document", "the document to be replaced is not on the target")
 	case e.Op == event.Insert && img != nil:
@@ -199,7 +218,42 @@ func (d *document) takeWhole(img *Image, c change) (*Image, error) {
 			return nil, d.diverged(c, "lane.document_exists", "the document to be inserted is on the target already, and differs")
 		}
 	}
+	if !kept {
+		return nil, nil //nolint:nilnil // not here
+	}
 	return whole, nil
+}
+
+// keeps reports whether the target is to have the document.
+func (d *document) keeps(raw bson.Raw) (bool, error) {
+	if d.keep == nil {
+		return true, nil
+	}
+	return d.keep.Has(d.collection, raw) //nolint:wrapcheck // says what it is about
+}
+
+// takeNothing deals with an update whose document the target does not have. A leg
+// of a split takes it for another target's; that one of them has it is proven
+// by [Checkpoint].Foreign. One that may bring the document into this target's
+// range does not carry it whole and cannot be applied.
+func (d *document) takeNothing(c change) error {
+	switch {
+	case c.lenient:
+		return nil // the copy is newer: the document is gone there already
+	case d.keep == nil:
+		return d.diverged(c, "lane.missing_document", "the document to be changed is not on the target")
+	}
+	enters, err := enters(d.keep, d.collection, c.event.Change)
+	switch {
+	case err != nil:
+		return d.poison(c, err)
+	case enters:
+		return d.diverged(c, "lane.shard_key_changed", "an update changes the shard key of a document that another target has")
+	}
+	if c.counted {
+		d.foreign++
+	}
+	return nil
 }
 
 func (d *document) diverged(c change, code, reason string) error {

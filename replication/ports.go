@@ -3,6 +3,7 @@ package replication
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -75,6 +76,12 @@ type Direction struct {
 	// From gives, for each partition, an offset of the source's log at or before
 	// the start marker. It is used by a lane that has no checkpoint.
 	From []int64
+
+	// What follows is for the legs of a split or merge, of which this is one.
+	Lead    chunk.MigrationID   // names the switch's markers; 0: Migration itself
+	Group   []chunk.MigrationID // every leg's, of whose labels none is applied; empty: Migration alone
+	Keep    *chunk.Keep         // the documents that the target is to have; nil: all of the source's
+	Settled bson.Timestamp      // every leg applies strictly what comes later, see [Checkpoint].Foreign
 }
 
 // lane names one of the lanes.
@@ -94,9 +101,19 @@ func (d Direction) begins(m *chunk.Marker) bool {
 }
 
 // owns reports whether m concerns the direction: a marker of its migration
-// about the placement that it copies from.
+// about the placement that it copies from. The markers of a switch are those of
+// the leg that leads.
 func (d Direction) owns(m *chunk.Marker) bool {
-	return m.Kind != chunk.HeartbeatMarker && m.Migration == d.Migration && (m.Placement == 0 || m.Placement == d.Source.ID)
+	of := d.Migration
+	if d.Lead != 0 && (m.Kind == chunk.DrainedMarker || m.Kind == chunk.FinalMarker || m.Kind == chunk.OpenMarker) {
+		of = d.Lead
+	}
+	return m.Kind != chunk.HeartbeatMarker && m.Migration == of && (m.Placement == 0 || m.Placement == d.Source.ID)
+}
+
+// labels reports whether a label is of this migration, by whichever leg.
+func (d Direction) labels(m chunk.MigrationID) bool {
+	return m != 0 && (m == d.Migration || slices.Contains(d.Group, m))
 }
 
 // Config is what the lanes of a direction work with.

@@ -139,9 +139,14 @@ func (l *Lane) write(ctx context.Context, docs []*document) error {
 	return l.writeParked(ctx, docs)
 }
 
+// unchanged reports whether the target has nothing to write: it is what it is to be.
+func (d *document) unchanged() bool {
+	return (d.old != nil || d.was == nil) && bytes.Equal(d.old, d.now) && d.way != aside
+}
+
 // add sorts in one document.
 func (w *writes) add(d *document, keepsEmptyTimestamps bool) {
-	if (d.old != nil || d.was == nil) && bytes.Equal(d.old, d.now) && d.way != aside {
+	if d.unchanged() {
 		return
 	}
 	replace := d.old != nil && d.now != nil && d.way == inPlace && sameID(d.old, d.now)

@@ -55,7 +55,7 @@ func (s *Starter) Migrate(ctx context.Context, in contract.MigrateInput) (Run, e
 		TaskQueue:                                contract.ControlQueue,
 		WorkflowIDReusePolicy:                    enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
 		WorkflowExecutionErrorWhenAlreadyStarted: true,
-		StaticSummary:                            fmt.Sprintf("move %s to %s", in.Chunk, in.To),
+		StaticSummary:                            summary(in),
 		StaticDetails:                            in.Reason,
 		TypedSearchAttributes: temporal.NewSearchAttributes(
 			contract.ChunkIDAttribute.ValueSet(string(in.Chunk)),
@@ -69,6 +69,20 @@ func (s *Starter) Migrate(ctx context.Context, in contract.MigrateInput) (Run, e
 		return Run{}, fmt.Errorf("start the move of %s: %w", in.Chunk, err)
 	}
 	return Run{WorkflowID: run.GetID(), RunID: run.GetRunID()}, nil
+}
+
+// summary is the one line that Temporal shows of a move.
+func summary(in contract.MigrateInput) string {
+	switch r := in.Reshape; {
+	case r == nil:
+		return fmt.Sprintf("move %s to %s", in.Chunk, in.To)
+	case len(r.With) == 0:
+		return fmt.Sprintf("split %s", in.Chunk)
+	case r.Parts < 2 && len(r.At) == 0:
+		return fmt.Sprintf("merge %s with %d others to %s", in.Chunk, len(r.With), in.To)
+	default:
+		return fmt.Sprintf("reshape %s and %d others", in.Chunk, len(r.With))
+	}
 }
 
 // EnsureCapture starts the capture of a shard unless it runs.

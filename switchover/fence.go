@@ -64,6 +64,9 @@ func (s *Switcher) Fence(ctx context.Context, id chunk.AttemptID, leases map[str
 	defer words.Close()
 
 	f := &fence{Switcher: s, src: src, dst: dst, words: words, lease: leases[at.Source.Shard], clock: clockOf(ctx)}
+	if all, ok := src.(*fan); ok {
+		all.leases = leases
+	}
 	f.begin()
 	err = f.run(ctx, at)
 	return f.timeline(), err
@@ -155,12 +158,20 @@ func (f *fence) barrier(ctx context.Context, access Access) error {
 		return fmt.Errorf("barrier of %s: %w", access, err)
 	}
 	if len(owed) > 0 {
-		if err := f.Ledger.Owe(ctx, f.at, access, owed); err != nil {
+		if err := f.owe(ctx, access, owed); err != nil {
 			return fmt.Errorf("note who is owed the barrier of %s: %w", access, err)
 		}
 	}
 	f.mark(strings.TrimSuffix(string(access), "s")+"_barrier", owedNote(owed))
 	return nil
+}
+
+// owe notes who is owed a barrier of the source.
+func (f *fence) owe(ctx context.Context, access Access, hosts []string) error {
+	if all, ok := f.src.(*fan); ok {
+		return all.owe(ctx, f.Ledger, access)
+	}
+	return f.Ledger.Owe(ctx, f.at, access, hosts)
 }
 
 func (f *fence) drain(ctx context.Context) error {
@@ -305,10 +316,7 @@ func (s *Switcher) load(ctx context.Context, id chunk.AttemptID) (at Attempt, sr
 	if at, err = s.Ledger.Attempt(ctx, id); err != nil {
 		return at, nil, nil, err
 	}
-	if src, err = s.Shards.Side(ctx, at.Source.Shard); err != nil {
-		return at, nil, nil, err
-	}
-	dst, err = s.Shards.Side(ctx, at.Target.Shard)
+	src, dst, err = s.sides(ctx, at)
 	return at, src, dst, err
 }
 

@@ -41,7 +41,7 @@ func (s *Switcher) OpenTarget(ctx context.Context, id chunk.AttemptID) error {
 	if at.State != chunk.Published {
 		return lost(at, chunk.Published)
 	}
-	dst, err := s.Shards.Side(ctx, at.Target.Shard) // the old shard may be gone: opening needs the new one only
+	dst, err := s.target(ctx, at) // the old shard may be gone: opening needs the new one only
 	if err != nil {
 		return err
 	}
@@ -58,9 +58,7 @@ func (s *Switcher) OpenTarget(ctx context.Context, id chunk.AttemptID) error {
 		return fmt.Errorf("write open record: %w", err)
 	}
 	clockOf(ctx).mark("open_record_written", "")
-	err = s.Ledger.GrantLock(ctx, at.Target.Shard, func(ctx context.Context) error {
-		return dst.GrantToData(ctx, at.Target, id)
-	})
+	err = s.grant(ctx, dst, at.Target, id)
 	if failure.Is(err, failure.Lost) { // a newer attempt has dropped the role: this open is void
 		return err
 	}
@@ -82,7 +80,7 @@ func (s *Switcher) OpenTarget(ctx context.Context, id chunk.AttemptID) error {
 // forward leaves the new address on the old shard, for proxies that cannot ask
 // the metadata. A shard that does not answer gets it by [Switcher.Conclude].
 func (s *Switcher) forward(ctx context.Context, at Attempt) {
-	src, err := s.Shards.Side(ctx, at.Source.Shard)
+	src, err := s.source(ctx, at)
 	if err == nil {
 		err = src.SetForward(ctx, at.Source, at.ID, at.forward())
 	}
@@ -135,7 +133,7 @@ func (s *Switcher) Abandon(ctx context.Context, id chunk.AttemptID, reason strin
 	if err := s.Stops.At(ctx, "switch.aborting"); err != nil {
 		return err
 	}
-	src, err := s.Shards.Side(ctx, at.Source.Shard)
+	src, err := s.source(ctx, at)
 	if err != nil {
 		return err
 	}
@@ -148,9 +146,7 @@ func (s *Switcher) Abandon(ctx context.Context, id chunk.AttemptID, reason strin
 	if err := src.LiftFence(ctx, at.Source, id); err != nil {
 		return s.unlessReached(ctx, id, fmt.Errorf("lift the fence: %w", err), chunk.AttemptAborted)
 	}
-	err = s.Ledger.GrantLock(ctx, at.Source.Shard, func(ctx context.Context) error {
-		return src.GrantToData(ctx, at.Source, id)
-	})
+	err = s.grant(ctx, src, at.Source, id)
 	if err != nil {
 		return s.unlessReached(ctx, id, fmt.Errorf("grant the source: %w", err), chunk.AttemptAborted)
 	}
@@ -195,7 +191,7 @@ func (s *Switcher) mayGoBack(ctx context.Context, at Attempt) error {
 	if at.Unbroken {
 		return nil
 	}
-	dst, err := s.Shards.Side(ctx, at.Target.Shard)
+	dst, err := s.target(ctx, at)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -178,6 +179,18 @@ func (p proxyPorts) LatestAttempt(ctx context.Context, id chunk.ID) (chunk.Notic
 	}
 	if !a.Deadline.IsZero() {
 		n.DeadlineUnixMS = a.Deadline.UnixMilli()
+	}
+	if len(a.Legs) > 1 {
+		n.Chunks = nil
+		for _, l := range a.Legs {
+			n.Sources, n.Targets, n.Chunks = append(n.Sources, l.Source.ID), append(n.Targets, l.Target.ID), append(n.Chunks, l.Source.Chunk)
+		}
+		for _, ids := range []*[]chunk.PlacementID{&n.Sources, &n.Targets} {
+			slices.Sort(*ids)
+			*ids = slices.Compact(*ids)
+		}
+		slices.Sort(n.Chunks)
+		n.Chunks = slices.Compact(n.Chunks)
 	}
 	return n, true, nil
 }

@@ -93,8 +93,11 @@ func checkInput(in *contract.MigrateInput) error {
 	if in.Chunk == "" {
 		return invalid(`chunk is empty; want an id as "flights/0003", see drover chunk list`)
 	}
-	if in.To == "" {
+	if in.To == "" && (in.Reshape == nil || len(in.Reshape.Shards) == 0) {
 		return invalid(`to is empty; want the name of the target shard, see drover shard list`)
+	}
+	if err := checkReshape(in); err != nil {
+		return invalid("%s", err)
 	}
 	for _, f := range []struct {
 		name  string

@@ -19,6 +19,7 @@ func (m *migration) register(ctx workflow.Context) error {
 	m.serving, m.spare = plan.Source, plan.Target
 	m.status.Ref, m.status.Source, m.status.Target, m.status.Serving = plan.Ref, plan.Source, plan.Target, plan.Source
 	m.status.Documents, m.status.Bytes = plan.Documents, plan.Bytes
+	m.status.AllSides = plan.AllSides
 	return workflow.UpsertTypedSearchAttributes(ctx,
 		contract.ChunkIDAttribute.ValueSet(string(m.in.Chunk)),
 		contract.SourceShardAttribute.ValueSet(plan.Source.Shard),

@@ -170,12 +170,16 @@ func chunksAreAChain(t *testing.T, f *fleet) {
 		"empty":             `insert into chunks (id, database, lo, hi) values ('flights/0009', 'flights', '\x40', '\x40')`,
 		"past the end":      `update chunks set hi = '\xffff' where id = 'flights/0004'`,
 		"no chunk at all":   `insert into databases (name, key_space) values ('empty', 'hashed')`,
+		"a range changed":   `update chunks set hi = '\x41' where id = 'flights/0001'`,
+		"begun twice":       `update chunks set state = 'planned' where id = 'flights/0001'`,
+		"ended alone":       `update chunks set state = 'ended' where id = 'flights/0001'`,
 		"of another's name": `insert into chunks (id, database, lo, hi) values ('other/0001', 'flights', '\x40', '\x80')`,
 	} {
 		require.Error(t, f.exec(t, sql), name)
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
 	bounds := []byte{0x40, 0x80, 0xc0}
+	const add = `insert into chunks (id, database, lo, hi) values ($1, 'flights', $2, $3)`
 	for range 40 {
 		at := byte(1 + rng.IntN(254))
 		i, there := slices.BinarySearch(bounds, at)
@@ -186,16 +190,21 @@ func chunksAreAChain(t *testing.T, f *fleet) {
 		if i < len(bounds) {
 			hi = []byte{bounds[i]}
 		}
+		lo := []byte{}
+		if i > 0 {
+			lo = []byte{bounds[i-1]}
+		}
 		tx, err := f.raw.Begin(t.Context())
 		require.NoError(t, err)
-		_, err = tx.Exec(t.Context(), `update chunks set hi = $1 where database = 'flights' and hi = $2`, []byte{at}, hi)
-		require.NoError(t, err)
 		half := rng.IntN(3) == 0 // the second half forgotten: a gap
-		if !half {
-			_, err = tx.Exec(t.Context(), `insert into chunks (id, database, lo, hi) values ($1, 'flights', $2, $3)`,
-				string(chunk.NewID("flights", 1000+int(at))), []byte{at}, hi)
-			require.NoError(t, err)
+		_, err = tx.Exec(t.Context(), `update chunks set state = 'ended' where database = 'flights' and state = 'current' and hi = $1`, hi)
+		if err == nil {
+			_, err = tx.Exec(t.Context(), add, string(chunk.NewID("flights", 1000+2*int(at))), lo, []byte{at})
 		}
+		if err == nil && !half {
+			_, err = tx.Exec(t.Context(), add, string(chunk.NewID("flights", 1001+2*int(at))), []byte{at}, hi)
+		}
+		require.NoError(t, err)
 		err = tx.Commit(t.Context())
 		require.Equal(t, half, err != nil, "half %v, error %v", half, err)
 		if !half {

@@ -48,6 +48,7 @@ func Run(t *testing.T, open func(testing.TB) (*metadata.Store, string)) {
 		"Moves":     moveCases,
 		"Attempts":  attemptCases,
 		"Publish":   publishCases,
+		"Reshape":   reshapeCases,
 		"Leases":    leaseCases,
 		"Work":      workCases,
 		"Gate":      gateCases,

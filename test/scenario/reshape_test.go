@@ -1,0 +1,79 @@
+package scenario_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"drover/chunk"
+	"drover/contract"
+)
+
+// reshape starts a split or merge that the hot chunk is part of.
+func (f *fleet) reshape(to string, r contract.Reshape) {
+	f.t.Helper()
+	_, err := f.starter.Migrate(f.t.Context(), contract.MigrateInput{
+		Chunk: f.hot.Chunk.ID, To: to, Complete: contract.Manual, RequestedBy: f.t.Name(), Reshape: &r,
+	})
+	require.NoError(f.t, err)
+}
+
+// routes gives the chunks that the key space consists of, and sees that it has no
+// gap and no overlap.
+func (f *fleet) routes() []chunk.Route {
+	f.t.Helper()
+	routes, err := f.store.Routes(f.t.Context(), "app")
+	require.NoError(f.t, err)
+	at := chunk.KeyMin
+	for _, r := range routes {
+		require.Equal(f.t, at, r.Chunk.Range.Lo)
+		at = r.Chunk.Range.Hi
+	}
+	require.Equal(f.t, chunk.KeyMax, at)
+	return routes
+}
+
+// onShards names the shards of routes in the order of the key space.
+func onShards(routes []chunk.Route) (out []string) {
+	for _, r := range routes {
+		out = append(out, r.Placement.Shard)
+	}
+	return out
+}
+
+// TestLiveSplitAndMerge cuts the busiest chunk three ways by size, one part of it
+// on the shard that it came from, goes back and forth, and then merges the parts
+// with the next chunk: under live traffic, and with a proxy that hears nothing.
+func TestLiveSplitAndMerge(t *testing.T) {
+	f := newFleet(t)
+	f.startProxy("deaf", "--deaf")
+	f.startWorker("worker")
+	f.startWork(false)
+	a, b, c := f.names[0], f.names[1], f.names[2]
+
+	f.reshape("", contract.Reshape{Parts: 3, Shards: []string{c, a, b}})
+	f.await("burn-in", inBurnIn)
+	split := f.routes()
+	require.Equal(t, []string{c, a, b, b, a, b}, onShards(split))
+	f.ask(contract.RollbackUpdate)
+	f.await("the way back", func(st contract.Status) bool {
+		return st.Phase == chunk.BurnIn && st.Serving.ID == st.Source.ID && st.WaitingFor != ""
+	})
+	require.Equal(t, []string{a, b, a, b}, onShards(f.routes()))
+	f.ask(contract.ApproveUpdate)
+	f.await("burn-in again", inBurnIn)
+	require.Equal(t, onShards(split), onShards(f.routes()))
+	f.complete()
+
+	f.hot = split[0]
+	f.reshape(c, contract.Reshape{With: []chunk.ID{split[1].Chunk.ID, split[2].Chunk.ID, split[3].Chunk.ID}})
+	f.await("burn-in of the merge", inBurnIn)
+	merged := f.routes()
+	require.Equal(t, []string{c, a, b}, onShards(merged))
+	require.Equal(t, chunk.Range{Lo: split[0].Chunk.Range.Lo, Hi: split[3].Chunk.Range.Hi}, merged[0].Chunk.Range)
+	f.complete()
+	f.check(false)
+	placements, err := f.store.Placements(t.Context(), "")
+	require.NoError(t, err)
+	require.Len(t, placements, 3, "a placement was left behind")
+}
