@@ -184,7 +184,7 @@ func TestFanOwesEachPlacementItsOwn(t *testing.T) {
 	s := &Switcher{Shards: r, Ledger: lockingLedger{r: r}}
 	src, err := s.source(t.Context(), reshaped())
 	require.NoError(t, err)
-	f := &fence{Switcher: s, at: reshaped(), src: src}
+	f := &fence{Switcher: s, at: reshaped(), src: src, clock: clockOf(t.Context())}
 	require.NoError(t, f.barrier(t.Context(), Writes))
 	require.Equal(t, []string{"barrier p1 on a", "barrier p2 on b", "owe [a:27017] writes of p1", "owe [b:27017] writes of p2"}, r.taken())
 }
