@@ -130,10 +130,6 @@ func (a *Activities) ConcludeSwitch(ctx context.Context, ref contract.AttemptRef
 // Before: no attempt of the migration is in its window on the caller's behalf. After:
 // every attempt is terminal. If interrupted: run again.
 func (a *Activities) ReconcileSwitch(ctx context.Context, ref contract.Ref) (contract.ReconcileResult, error) {
-	m, err := a.Store.Migration(ctx, ref.Migration)
-	if err != nil {
-		return contract.ReconcileResult{}, err
-	}
 	attempts, err := a.Store.Attempts(ctx, ref.Migration)
 	if err != nil {
 		return contract.ReconcileResult{}, err
@@ -152,18 +148,20 @@ func (a *Activities) ReconcileSwitch(ctx context.Context, ref contract.Ref) (con
 			res.Switches = append(res.Switches, out)
 		}
 	}
-	route, err := a.Store.Route(ctx, ref.Chunk)
+	// A live placement is one that a route leads to, whatever its chunk is called: a
+	// split has none by the name of the old one.
+	m, err := a.Store.Migration(ctx, ref.Migration)
 	if err != nil {
 		return res, err
 	}
-	switch route.Placement.ID {
-	case m.Source.ID:
+	switch chunk.Live {
+	case m.Source.State:
 		res.Serving, res.Spare = m.Source, m.Target
-	case m.Target.ID:
+	case m.Target.State:
 		res.Serving, res.Spare = m.Target, m.Source
 	default:
-		return res, failure.New(failure.Invalid, "switch.route_elsewhere", "chunk %s is served by placement %d, which is neither side of migration %d",
-			ref.Chunk, route.Placement.ID, ref.Migration)
+		return res, failure.New(failure.Invalid, "switch.route_elsewhere", "chunk %s is served by neither placement %d nor %d of migration %d",
+			ref.Chunk, m.Source.ID, m.Target.ID, ref.Migration)
 	}
 	return res, nil
 }
