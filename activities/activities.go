@@ -24,6 +24,8 @@ type Settings struct {
 	Worse      gate.Worse    // after a switch
 	SyncLag    time.Duration // in sync below this
 	Partitions int32         // of a captured log
+
+	ArchiveRetention time.Duration // 0: for ever
 }
 
 // Activities serves every activity of package contract.
@@ -79,6 +81,8 @@ func (a *Activities) Register(r contract.Registry, queue string) {
 		contract.ReplicateUntilInSync.Register(r, a.ReplicateUntilInSync)
 		contract.ValidateChunk.Register(r, a.ValidateChunk)
 		contract.WatchSwitch.Register(r, a.WatchSwitch)
+		contract.VerifyChanges.Register(r, a.VerifyChanges)
+		contract.AuditChunk.Register(r, a.AuditChunk)
 		contract.RunCapture.Register(r, a.RunCapture)
 		contract.RunArchive.Register(r, a.RunArchive)
 	case contract.FenceQueue:

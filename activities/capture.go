@@ -3,6 +3,7 @@ package activities
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 
@@ -39,11 +40,45 @@ func (a *Activities) RunCapture(ctx context.Context, in contract.CaptureInput) (
 // cancelled or another one takes over.
 func (a *Activities) RunArchive(ctx context.Context, in contract.CaptureInput) (contract.None, error) {
 	archive := &cdc.Archive{
-		Shard: in.Shard, Log: a.Log, Objects: &cdc.Objects{Client: a.S3, Bucket: a.Bucket}, Positions: archivePort{a.Store},
+		Shard: in.Shard, Log: a.Log, Objects: a.objects(), Positions: archivePort{a.Store},
+		Keep:    func(ctx context.Context) (time.Time, error) { return a.keepFrom(ctx, in.Shard) },
 		Metrics: a.Metrics.Archive, Logger: a.Logger, Stops: a.Stops,
 	}
 	return contract.None{}, beating(ctx, func() any { return in }, archive.Run)
 }
+
+// keepMargin is how much before an open move's beginning the archive stays too.
+const keepMargin = time.Hour
+
+// keepFrom gives the time from which on a shard's archive must stay: what the
+// retention says, and whatever an open move or burn-in may still read.
+func (a *Activities) keepFrom(ctx context.Context, name string) (time.Time, error) {
+	if a.Settings.ArchiveRetention <= 0 {
+		return time.Time{}, nil
+	}
+	now, err := a.Store.Now(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	open, err := a.Store.Migrations(ctx, metadata.MigrationFilter{Shard: name, Unfinished: true})
+	if err != nil {
+		return time.Time{}, err
+	}
+	return keepFrom(now.Add(-a.Settings.ArchiveRetention), open), nil
+}
+
+// keepFrom is the earliest of the retention's time and the beginnings of moves.
+func keepFrom(t time.Time, open []metadata.Migration) time.Time {
+	for _, m := range open {
+		if began := m.CreatedAt.Add(-keepMargin); began.Before(t) {
+			t = began
+		}
+	}
+	return t
+}
+
+// objects is where the archive lies.
+func (a *Activities) objects() *cdc.Objects { return &cdc.Objects{Client: a.S3, Bucket: a.Bucket} }
 
 // archivePort keeps the archive's positions in the metadata.
 type archivePort struct{ store *metadata.Store }

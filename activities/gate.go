@@ -169,6 +169,9 @@ func (a *Activities) gateValidation(ctx context.Context, in contract.DirectionIn
 		f.Stragglers = len(stragglers)
 	}
 	f.Mismatches = mismatches
+	if err == nil {
+		f.Unverified, err = a.unverified(ctx, in)
+	}
 	return gate.Validation(f, err)
 }
 

@@ -98,11 +98,7 @@ func names(catalog []chunk.Collection) []string {
 
 // verdict keeps what was found, and turns anything but clean into a failure.
 func (a *Activities) verdict(ctx context.Context, in contract.DirectionInput, m metadata.Migration, res validation.Result, began time.Time, collections []string) error {
-	found := make([]metadata.Mismatch, 0, len(res.Mismatches))
-	for _, x := range res.Mismatches {
-		found = append(found, metadata.Mismatch{Collection: x.Collection, ID: x.ID, Path: x.Path, Kind: string(x.Kind)})
-	}
-	if err := a.Store.RecordMismatches(ctx, in.Migration, found); err != nil {
+	if err := a.recordMismatches(ctx, in.Migration, res.Mismatches); err != nil {
 		return err
 	}
 	for _, c := range collections {
@@ -113,21 +109,52 @@ func (a *Activities) verdict(ctx context.Context, in contract.DirectionInput, m 
 	switch {
 	case res.Mismatched > 0 || len(res.Catalog) > 0:
 		return failure.New(failure.Mismatch, "validation.mismatch", "%s", res).
-			WithHint("the source serves on; table mismatches of the metadata lists the documents; resume compares again, abort gives up")
+			WithHint("the source serves on; drover migrate mismatches lists the documents; resume compares again, abort gives up")
 	case res.TooBusy > 0:
 		return failure.New(failure.Transient, "validation.too_busy", "%d documents changed in every round; %d may be left for the fence", res.TooBusy, maxBusy)
 	}
-	busy, err := bson.Marshal(bson.D{{Key: "busy", Value: res.Busy}})
-	if err != nil {
+	if err := a.setBusy(ctx, in.Migration, res.Busy); err != nil {
 		return err
 	}
-	if err := a.Store.SetBusy(ctx, in.Migration, busy); err != nil {
+	if err := a.startVerification(ctx, in, res); err != nil {
 		return err
 	}
 	if in.To.ID == m.Target.ID && m.Target.State == chunk.Loading { // by the first leg of a merge; the switch waits for all
 		return a.Store.SetPlacementState(ctx, m.Target.ID, chunk.Loading, chunk.Mirror)
 	}
 	return nil
+}
+
+// recordMismatches keeps mismatches in the metadata.
+func (a *Activities) recordMismatches(ctx context.Context, id chunk.MigrationID, list []validation.Mismatch) error {
+	found := make([]metadata.Mismatch, 0, len(list))
+	for _, x := range list {
+		found = append(found, metadata.Mismatch{Collection: x.Collection, ID: x.ID, Path: x.Path, Kind: string(x.Kind)})
+	}
+	return a.Store.RecordMismatches(ctx, id, found)
+}
+
+// setBusy keeps the documents that are compared under the fence.
+func (a *Activities) setBusy(ctx context.Context, id chunk.MigrationID, busy []validation.Document) error {
+	b, err := bson.Marshal(bson.D{{Key: "busy", Value: busy}})
+	if err != nil {
+		return err
+	}
+	return a.Store.SetBusy(ctx, id, b)
+}
+
+// startVerification keeps where the continuous verification begins: at the last
+// marker of a validation, with what was busy to the end.
+func (a *Activities) startVerification(ctx context.Context, in contract.DirectionInput, res validation.Result) error {
+	offsets, err := a.offsetsOf(ctx, in.From.Shard, res.Last.Marker.Key())
+	if err != nil {
+		return err
+	}
+	state, err := bson.Marshal(validation.WatchState{Offsets: offsets, Suspects: res.Busy})
+	if err != nil {
+		return err
+	}
+	return a.Store.SaveVerification(ctx, metadata.Verification{Migration: in.Migration, Direction: in.Direction, State: state})
 }
 
 // validator is wired to both sides of a leg.

@@ -36,9 +36,12 @@ type Archive struct {
 	Objects   *Objects
 	Positions ArchivePositions
 	Settings  ArchiveSettings
-	Metrics   *ArchiveMetrics // nil counts nothing
-	Logger    *slog.Logger
-	Stops     *stoppoint.Points
+	// Keep gives the time from which on changes must stay; what is older is removed
+	// now and then. The zero time keeps everything, and so does nil.
+	Keep    func(ctx context.Context) (time.Time, error)
+	Metrics *ArchiveMetrics // nil counts nothing
+	Logger  *slog.Logger
+	Stops   *stoppoint.Points
 }
 
 // ArchiveSettings say when a segment is closed; zero means the default.
@@ -46,6 +49,7 @@ type ArchiveSettings struct {
 	SegmentBytes int64         // compressed, 32 MB
 	SegmentAge   time.Duration // since its first record was read, 1 minute
 	RetryEvery   time.Duration // pause after an error, 1 s
+	PruneEvery   time.Duration // how often what is too old is removed, 1 hour
 }
 
 // orDefault fills in what is zero.
@@ -58,6 +62,9 @@ func (s ArchiveSettings) orDefault() ArchiveSettings {
 	}
 	if s.RetryEvery == 0 {
 		s.RetryEvery = time.Second
+	}
+	if s.PruneEvery == 0 {
+		s.PruneEvery = time.Hour
 	}
 	return s
 }
@@ -127,7 +134,30 @@ func (a *Archive) Run(ctx context.Context) error {
 		w := &archiver{Archive: a, set: set, log: log, topic: topic, topicID: id, partition: int32(p)} //nolint:gosec // a number of partitions
 		group.Go(func() error { return w.run(ctx) })
 	}
+	if a.Keep != nil {
+		group.Go(func() error { return a.prune(ctx, set, log, id, partitions) })
+	}
 	return group.Wait()
+}
+
+// prune removes, now and then, what is older than what must stay. Trouble with it
+// leaves more than is needed, and stops nothing.
+func (a *Archive) prune(ctx context.Context, set ArchiveSettings, log *slog.Logger, id string, partitions int) error {
+	for sleep(ctx, set.PruneEvery) {
+		before, err := a.Keep(ctx)
+		for p := 0; p < partitions && err == nil && !before.IsZero(); p++ {
+			var n int
+			n, err = a.Objects.Prune(ctx, chunk.Topic(a.Shard), id, int32(p), before) //nolint:gosec // a number of partitions
+			if n > 0 {
+				log.InfoContext(ctx, "archive removed segments", "shard", a.Shard, "partition", p, "segments", n, "before", before)
+			}
+		}
+		if err != nil && ctx.Err() == nil {
+			a.Metrics.failed(a.Shard)
+			log.WarnContext(ctx, "archive was not pruned", "shard", a.Shard, "error", err)
+		}
+	}
+	return context.Cause(ctx)
 }
 
 // archiver works on one partition.

@@ -151,7 +151,10 @@ func TestReplayHasNoHoleAndNoRepetition(t *testing.T) {
 		half[p] = ends[p] / 2
 	}
 	cut(t, client, b.name, half)
-	replay := &cdc.Replay{Log: b.log, Objects: o}
+	fresh, err := cdc.NewLog(b.brokers) // b.log may still hold what was cut
+	require.NoError(t, err)
+	defer fresh.Close()
+	replay := &cdc.Replay{Log: fresh, Objects: o}
 	for p, end := range ends {
 		for _, from := range []int64{0, 1, end / 3, end/2 - 1, end / 2, end - 1} {
 			got := b.offsetsAndSeqs(t, replay, int32(p), from, end)
@@ -204,7 +207,10 @@ func TestDamagedSegmentIsRefused(t *testing.T) {
 	require.NoError(t, err)
 	defer client.Close()
 	cut(t, client, b.name, ends)
-	replay := &cdc.Replay{Log: b.log, Objects: o}
+	fresh, err := cdc.NewLog(b.brokers) // b.log may still hold what was cut
+	require.NoError(t, err)
+	defer fresh.Close()
+	replay := &cdc.Replay{Log: fresh, Objects: o}
 	err = replay.Read(t.Context(), b.name, 0, 0, func(int64, *event.Event) error { return nil })
 	require.True(t, failure.HasCode(err, "archive.damaged"), "%v", err)
 }

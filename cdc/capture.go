@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -41,6 +42,9 @@ type CaptureSettings struct {
 	Await          time.Duration // how long the shard waits for a change before it answers, 200 ms
 	BatchSize      int32         // changes in one answer of the shard, 1000
 	RetryEvery     time.Duration // first pause after an error, doubled up to 20 times, 100 ms
+	WindowEvery    time.Duration // how often it is measured how long the shard's log lasts, 1 minute
+	ShortLog       time.Duration // a shard's log that lasts less is an alarm, 6 h
+	SilentAfter    time.Duration // a stream is opened again when acknowledged heartbeats are not seen for so long, 20 s
 }
 
 // orDefault fills in what is zero.
@@ -54,6 +58,9 @@ func (s CaptureSettings) orDefault() CaptureSettings {
 	def(&s.SaveEvery, 200*time.Millisecond)
 	def(&s.Await, 200*time.Millisecond)
 	def(&s.RetryEvery, 100*time.Millisecond)
+	def(&s.SilentAfter, 20*time.Second)
+	def(&s.WindowEvery, time.Minute)
+	def(&s.ShortLog, 6*time.Hour)
 	if s.BatchSize == 0 {
 		s.BatchSize = 1000
 	}
@@ -73,6 +80,8 @@ type run struct {
 	log   *slog.Logger
 	heart *heart
 	epoch int64
+
+	beaten atomic.Int64 // when the newest heartbeat was acknowledged, unix nanoseconds
 
 	saving sync.Mutex // held while a position is saved
 	mu     sync.Mutex
@@ -98,6 +107,7 @@ func (c *Capture) Run(ctx context.Context) error {
 	defer cancel(nil)
 	var beating sync.WaitGroup
 	beating.Go(func() { r.beat(ctx, cancel) })
+	beating.Go(func() { r.watchWindow(ctx) })
 	err := r.retry(ctx, "capture", r.session)
 	cancel(err)
 	beating.Wait()
@@ -270,6 +280,7 @@ func (r *run) beat(ctx context.Context, cancel context.CancelCauseFunc) {
 		switch {
 		case err == nil:
 			round = newest
+			r.beaten.Store(time.Now().UnixNano())
 		case ctx.Err() != nil:
 		case failure.HasCode(err, "capture.history_lost"):
 			cancel(r.lose(ctx, err))

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"drover/chunk"
 	"drover/event"
 	"drover/internal/failure"
 	"drover/internal/mongocode"
@@ -64,9 +66,10 @@ type follower struct {
 
 	producer *producer
 	saver    *saver
-	looked   time.Time // when a position was last handed to the saver
-	moved    bool      // something came since the stream was opened
-	halfway  bool      // a change is numbered whose records are not all sent
+	looked   time.Time    // when a position was last handed to the saver
+	moved    bool         // something came since the stream was opened
+	halfway  bool         // a change is numbered whose records are not all sent
+	heard    atomic.Int64 // when the newest heartbeat of this log came, unix nanoseconds
 }
 
 // errReopened ends the use of a stream which the driver resumed by itself: what
@@ -83,7 +86,11 @@ func (f *follower) follow(ctx context.Context) error {
 	if err := f.at(ctx, "capture.opened"); err != nil {
 		return err
 	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer f.listen(ctx, cancel)()
 	cursor := stream.ID()
+	var parts assembler
 	for {
 		some := stream.TryNext(ctx)
 		if err := stream.Err(); err != nil {
@@ -96,13 +103,44 @@ func (f *follower) follow(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		if !some {
-			f.idle(stream.ResumeToken())
+			if !parts.pending() {
+				f.idle(stream.ResumeToken())
+			}
 			continue
 		}
-		if err := f.one(ctx, stream.Current, stream.ResumeToken()); err != nil {
+		raw, whole, err := parts.add(stream.Current)
+		if err != nil {
+			return fmt.Errorf("change stream of %s: %w", f.Shard, err) // opened again before the first part
+		}
+		if !whole {
+			continue
+		}
+		if err := f.one(ctx, raw, stream.ResumeToken()); err != nil {
 			return err
 		}
 	}
+}
+
+// errSilent ends the use of a stream in which heartbeats do not come back that
+// the shard has acknowledged.
+var errSilent = errors.New("heartbeats do not come back in the change stream")
+
+// listen ends the use of a stream that has fallen silent, until the function that
+// it gives is called. A stream may wait for ever for an answer that is lost.
+func (f *follower) listen(ctx context.Context, cancel context.CancelCauseFunc) (end func()) {
+	f.heard.Store(time.Now().UnixNano())
+	done := make(chan struct{})
+	stop, endStop := context.WithCancel(ctx)
+	go func() {
+		defer close(done)
+		for sleep(stop, f.set.SilentAfter/8) {
+			if f.beaten.Load()-f.heard.Load() > int64(f.set.SilentAfter) {
+				cancel(errSilent)
+				return
+			}
+		}
+	}()
+	return func() { endStop(); <-done }
 }
 
 // open checks that the shard still has what the log tells, and opens the stream
@@ -124,7 +162,11 @@ func (f *follower) open(ctx context.Context) (*mongo.ChangeStream, error) {
 	} else {
 		opts.SetStartAtOperationTime(&p.Start)
 	}
-	stream, err := f.Client.Watch(ctx, mongo.Pipeline{}, opts)
+	pipeline := mongo.Pipeline{}
+	if p.Split {
+		pipeline = splitStage
+	}
+	stream, err := f.Client.Watch(ctx, pipeline, opts)
 	if err != nil {
 		return nil, f.broken(ctx, err)
 	}
@@ -134,14 +176,17 @@ func (f *follower) open(ctx context.Context) (*mongo.ChangeStream, error) {
 // broken gives a stream's error its meaning.
 func (f *follower) broken(ctx context.Context, err error) error {
 	switch {
-	case ctx.Err() != nil:
+	case ctx.Err() != nil: // errSilent too
 		return context.Cause(ctx)
 	case mongocode.IsHistoryLost(err), mongocode.Has(err, invalidTokens...):
 		return f.lose(ctx, historyLost(f.Shard, err))
-	case mongocode.Has(err, mongocode.BSONObjectTooLarge):
+	case mongocode.Has(err, mongocode.BSONObjectTooLarge) && !f.position.Split:
+		f.position.Split = true
+		return fmt.Errorf("a change of %s after seq %d is too large, its parts are asked for: %w", f.Shard, f.position.Seq, err)
+	case mongocode.Has(err, mongocode.BSONObjectTooLarge), f.position.Split && mongocode.Has(err, unknownStage):
 		return failure.New(failure.Invalid, "capture.event_too_large",
 			"a change of shard %s after seq %d is larger than a change event may be: %w", f.Shard, f.position.Seq, err).
-			WithHint("documents near 16 MB can't be captured: shrink it, clear the capture position and copy again")
+			WithHint("this server cannot send it in parts (MongoDB 6.0.9 and newer can): shrink the document, clear the capture position and copy again")
 	}
 	return fmt.Errorf("change stream of %s: %w", f.Shard, err)
 }
@@ -159,9 +204,13 @@ func (f *follower) one(ctx context.Context, raw, token bson.Raw) error {
 	if f.boundary(&c) {
 		f.offer()
 	}
+	round := f.position.Round
 	out, err := f.take(&c, token)
 	if err != nil {
 		return failure.New(failure.Invalid, "capture.bad_event", "change of %s after seq %d: %w", f.Shard, f.position.Seq-1, err)
+	}
+	if err := f.beats(ctx, &out, round); err != nil {
+		return err
 	}
 	f.moved, f.halfway = true, true
 	if out.reprieve != nil {
@@ -184,6 +233,20 @@ func (f *follower) one(ctx context.Context, raw, token bson.Raw) error {
 	f.halfway = false
 	f.Metrics.captured(f.Shard, out.event, out.records)
 	return f.at(ctx, "capture.sent")
+}
+
+// beats looks at heartbeats: every round is written and comes back, so one that is
+// missing says that changes are missing too.
+func (f *follower) beats(ctx context.Context, out *outcome, round int64) error {
+	m := out.event.Marker
+	if m == nil || m.Kind != chunk.HeartbeatMarker || f.position.Round == round {
+		return nil
+	}
+	f.heard.Store(time.Now().UnixNano())
+	if round > 0 && f.position.Round > round+1 {
+		return f.lose(ctx, historyLost(f.Shard, fmt.Errorf("heartbeat %d came after heartbeat %d", f.position.Round, round)))
+	}
+	return nil
 }
 
 // idle takes note that everything up to token has been read. An open

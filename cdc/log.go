@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -28,11 +29,13 @@ type Log struct {
 	brokers []string
 	opts    []kgo.Opt
 	client  *kgo.Client
+	tails   tails
+	logger  *slog.Logger
 }
 
 // NewLog connects to Kafka when it is first used.
 func NewLog(brokers []string, opts ...kgo.Opt) (*Log, error) {
-	l := &Log{brokers: brokers, opts: opts}
+	l := &Log{brokers: brokers, opts: opts, tails: tails{open: map[tailKey]*tail{}}, logger: slog.New(slog.DiscardHandler)}
 	var err error
 	if l.client, err = kgo.NewClient(l.options()...); err != nil {
 		return nil, failure.New(failure.Invalid, "log.bad_settings", "connect to Kafka: %w", err)
@@ -40,8 +43,14 @@ func NewLog(brokers []string, opts ...kgo.Opt) (*Log, error) {
 	return l, nil
 }
 
+// LogTo says where trouble with reading is told; before the first read.
+func (l *Log) LogTo(logger *slog.Logger) { l.logger = logger }
+
 // Close ends the connections. Reads under way have their own.
-func (l *Log) Close() { l.client.Close() }
+func (l *Log) Close() {
+	l.tails.close()
+	l.client.Close()
+}
 
 // options are those of every client.
 func (l *Log) options(more ...kgo.Opt) []kgo.Opt {
@@ -56,19 +65,69 @@ func (l *Log) options(more ...kgo.Opt) []kgo.Opt {
 //
 // Records may be repetitions: see [event.Counter]. An offset that the partition
 // does not hold is the failure log.offset_out_of_range.
+//
+// The end of a partition is read from Kafka once, however many read it here.
 func (l *Log) Read(ctx context.Context, shard string, partition int32, from int64, fn func(offset int64, e *event.Event) error) error {
 	next := from
-	return ended(l.records(ctx, shard, partition, from, func(rec *kgo.Record) error {
+	follow := func(offset int64, e *event.Event) error {
+		if err := fn(offset, e); err != nil {
+			return stopRead{err}
+		}
+		if e != nil {
+			next = offset + 1
+		}
+		return nil
+	}
+	for {
+		err := l.readOn(ctx, tailKey{shard, partition}, &next, follow)
+		var own stopRead
+		switch {
+		case errors.As(err, &own):
+			return ended(own.error)
+		case errors.Is(err, errElsewhere):
+		case errors.Is(err, errStalled):
+			l.logger.WarnContext(ctx, "a reader of a captured log stood still and is opened again", "topic", chunk.Topic(shard), "partition", partition, "offset", next)
+		default:
+			return err
+		}
+	}
+}
+
+// readOn reads from the shared end where it reaches back to *next, else by itself
+// until it does.
+func (l *Log) readOn(ctx context.Context, key tailKey, next *int64, fn func(int64, *event.Event) error) error {
+	t := l.join(ctx, key)
+	if t != nil {
+		defer l.leave(t)
+		if t.holds(*next) {
+			return t.read(ctx, next, fn)
+		}
+	}
+	return l.raw(ctx, key.shard, key.partition, *next, func(offset int64, _ int, e *event.Event) error {
+		if err := fn(offset, e); err != nil || e != nil || t == nil {
+			return err
+		}
+		if t.holds(*next) {
+			return errElsewhere
+		}
+		return nil
+	})
+}
+
+// raw reads with a connection of its own.
+func (l *Log) raw(ctx context.Context, shard string, partition int32, from int64, fn func(offset int64, size int, e *event.Event) error) error {
+	next := from
+	return l.records(ctx, shard, partition, from, func(rec *kgo.Record) error {
 		if rec == nil {
-			return fn(next, nil)
+			return fn(next, 0, nil)
 		}
 		e, err := event.Decode(rec.Value)
 		if err != nil {
 			return failure.New(failure.Mismatch, "log.bad_record", "%s/%d at offset %d: %w", rec.Topic, partition, rec.Offset, err)
 		}
 		next = rec.Offset + 1
-		return fn(rec.Offset, e)
-	}))
+		return fn(rec.Offset, len(rec.Value), e)
+	})
 }
 
 // Follow is [Log.Read] without repetitions: counter accepts each record that fn
@@ -133,7 +192,7 @@ func (l *Log) records(ctx context.Context, shard string, partition int32, from i
 		return failure.New(failure.Invalid, "log.bad_settings", "connect to Kafka: %w", err)
 	}
 	defer client.Close()
-	next := from
+	next, came := from, time.Now()
 	for {
 		fetches := poll(ctx, client)
 		if ctx.Err() != nil {
@@ -152,12 +211,41 @@ func (l *Log) records(ctx context.Context, shard string, partition int32, from i
 			if err := fn(rec); err != nil {
 				return err
 			}
-			next = rec.Offset + 1
+			next, came = rec.Offset+1, time.Now()
 		}
 		if err := fn(nil); err != nil {
 			return err
 		}
+		if time.Since(came) > stallAfter {
+			if err := l.stalled(ctx, shard, partition, next); err != nil {
+				return err
+			}
+			came = time.Now()
+		}
 	}
+}
+
+// stallAfter is how long a reader believes that nothing comes. Heartbeats come
+// all the time while capture runs.
+const stallAfter = 5 * time.Second
+
+// errStalled ends a read to which nothing comes although there is something.
+var errStalled = errors.New("the reader stands still")
+
+// stalled asks whether the log goes on behind a reader to which nothing comes.
+func (l *Log) stalled(ctx context.Context, shard string, partition int32, next int64) error {
+	ctx, cancel := context.WithTimeout(ctx, stallAfter)
+	defer cancel()
+	ends, err := l.EndOffsets(ctx, shard)
+	switch {
+	case err != nil || int(partition) >= len(ends): // Kafka does not answer: the client goes on trying
+		return nil
+	case ends[partition] > next:
+		return errStalled
+	case ends[partition] < next:
+		return outOfRange(chunk.Topic(shard), partition, next, fmt.Errorf("it ends at %d", ends[partition]))
+	}
+	return nil
 }
 
 // fetchError gives a fetch's error its meaning; nil means that the client goes
@@ -336,7 +424,7 @@ func (l *Log) stretch(ctx context.Context, shard string, partition int32, from, 
 // lastSeq gives the highest number that the end of shard's topic shows, 0 for
 // an empty one: a log that begins anew goes on above it.
 func lastSeq(ctx context.Context, client *kgo.Client, opts []kgo.Opt, brokers []string, shard string) (int64, error) {
-	l := &Log{brokers: brokers, opts: opts, client: client}
+	l := &Log{brokers: brokers, opts: opts, client: client, tails: tails{closed: true}, logger: slog.New(slog.DiscardHandler)} // reads once: no shared ends
 	end, err := l.EndOffsets(ctx, shard)
 	if err != nil {
 		return 0, err

@@ -19,6 +19,9 @@ type CaptureMetrics struct {
 	mu     sync.Mutex
 	saves  map[string]time.Time // by shard: when the position was last saved
 	newest map[string]time.Time // by shard: when the newest captured change was written
+
+	lasts *prometheus.GaugeVec
+	short *prometheus.GaugeVec
 }
 
 // NewCaptureMetrics registers them; one set serves every capture of a process.
@@ -36,7 +39,11 @@ func NewCaptureMetrics(r prometheus.Registerer) *CaptureMetrics {
 		stragglers: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "drover_capture_stragglers_total",
 			Help: "Changes of placements that were closed."}, []string{"shard", "kind"}),
 	}
-	r.MustRegister(m.events, m.bytes, m.restarts, m.stragglers, m)
+	m.lasts = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "drover_capture_log_lasts_seconds",
+		Help: "Forecast of how long the shard's own log holds what capture has not read yet."}, shard)
+	m.short = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "drover_capture_log_short",
+		Help: "1 while the shard's own log lasts less than is safe: an alarm."}, shard)
+	r.MustRegister(m.lasts, m.short, m.events, m.bytes, m.restarts, m.stragglers, m)
 	return m
 }
 
@@ -104,4 +111,17 @@ func (m *CaptureMetrics) straggler(shard, kind string) {
 	if m != nil {
 		m.stragglers.WithLabelValues(shard, kind).Inc()
 	}
+}
+
+// window says how long a shard's own log lasts, and whether that is an alarm.
+func (m *CaptureMetrics) window(shard string, left time.Duration, short bool) {
+	if m == nil {
+		return
+	}
+	m.lasts.WithLabelValues(shard).Set(left.Seconds())
+	alarm := 0.0
+	if short {
+		alarm = 1
+	}
+	m.short.WithLabelValues(shard).Set(alarm)
 }

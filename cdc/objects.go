@@ -14,9 +14,11 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/klauspost/compress/zstd"
 
 	"drover/event"
+	"drover/internal/failure"
 )
 
 // Objects is where in S3 the archive keeps its segments:
@@ -92,18 +94,31 @@ func (o *Objects) find(ctx context.Context, topic, topicID string, partition int
 	if key == "" {
 		return m, false, nil
 	}
+	first, last, _ := parseSpan(strings.TrimPrefix(key, folder))
+	m, err = o.manifest(ctx, topic, topicID, partition, stored{first, last})
+	return m, err == nil, err
+}
+
+// manifest reads the manifest of one segment.
+func (o *Objects) manifest(ctx context.Context, topic, topicID string, partition int32, s stored) (m Manifest, err error) {
+	key := o.folder(topic, topicID, partition) + "manifests/" + span(s.first, s.last) + ".json"
 	body, err := o.get(ctx, key, nil)
 	if err != nil {
-		return m, false, err
+		return m, err
 	}
 	defer func() { _ = body.Close() }()
-	if err := json.NewDecoder(body).Decode(&m); err != nil {
-		return m, false, fmt.Errorf("decode %s: %w", key, err)
+	text, err := io.ReadAll(body)
+	if err != nil {
+		return m, fmt.Errorf("read %s: %w", key, err)
 	}
-	if first, last, _ := parseSpan(strings.TrimPrefix(key, folder)); first != m.First || last != m.Last || len(m.Blocks) == 0 {
-		return m, false, m.damaged("manifest %s is of another segment", key)
+	whole := Manifest{Topic: topic, Partition: partition, First: s.first, Last: s.last}
+	if err := json.Unmarshal(text, &m); err != nil {
+		return m, whole.damaged("its manifest %s cannot be read: %w", key, err)
 	}
-	return m, true, nil
+	if s.first != m.First || s.last != m.Last || len(m.Blocks) == 0 {
+		return m, whole.damaged("manifest %s is of another segment", key)
+	}
+	return m, nil
 }
 
 // parseSpan reads "<first>-<last>.json".
@@ -121,6 +136,10 @@ func (o *Objects) get(ctx context.Context, key string, from *int64) (io.ReadClos
 		in.Range = aws.String(fmt.Sprintf("bytes=%d-", *from))
 	}
 	out, err := o.Client.GetObject(ctx, in)
+	if _, gone := errors.AsType[*types.NoSuchKey](err); gone {
+		return nil, failure.New(failure.Mismatch, "archive.missing", "object %s is not in bucket %s any more: %w", key, o.Bucket, err).
+			WithHint("restore the object from a copy of the bucket; without it the log before it cannot be replayed: copy the chunks again that need it")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("get %s: %w", key, err)
 	}

@@ -73,6 +73,7 @@ type Position struct {
 	Labels     []transaction  `bson:"labels,omitempty"` // the newest replicators' transactions, oldest first
 	Closed     []closed       `bson:"closed"`           // placements past their final marker
 	Opened     []closed       `bson:"opened,omitempty"` // the newest attempt that opened each placement
+	Split      bool           `bson:"split,omitempty"`  // large events come in parts
 	Lost       string         `bson:"lost,omitempty"`   // why this position can never be resumed
 }
 

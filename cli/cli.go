@@ -85,7 +85,7 @@ func newRoot(a *app) *cobra.Command {
 	}
 	root.AddCommand(
 		newDevCommand(a), newDemoCommand(a), newWorkerCommand(a), newProxyCommand(a),
-		newShardCommand(a), newDBCommand(a), newChunkCommand(a), newMigrateCommand(a),
+		newShardCommand(a), newDBCommand(a), newChunkCommand(a), newMigrateCommand(a), newValidateCommand(a), newLogCommand(a),
 		newLeaseCommand(a), newUserCommand(a),
 		newConfigCommand(a), newVersionCommand(a), newSimCommand(a), newRemediationCommand(a),
 	)

@@ -17,7 +17,7 @@ import (
 func newMigrateCommand(a *app) *cobra.Command {
 	return group("migrate", "Move a chunk, and steer a move",
 		newMigrateStart(a), newMigrateBatch(a), newMigrateStatus(a), newMigrateWatch(a), newMigrateList(a),
-		newMigrateGate(a), newMigrateSwitch(a), newMigrateTimeline(a),
+		newMigrateGate(a), newMigrateSwitch(a), newMigrateTimeline(a), newMigrateMismatches(a),
 		a.verb(contract.ApproveUpdate, "Go on with the switch that waits for a person"),
 		a.verb(contract.PauseUpdate, "Stop the lanes and the step; the source serves on"),
 		a.verb(contract.ResumeUpdate, "End a pause, or try again what failed"),
@@ -69,6 +69,7 @@ func newMigrateStart(a *app) *cobra.Command {
 	f.StringVar(&in.Complete, "complete", contract.Automatic, "automatic: drop the old placement after burn-in; manual: wait for drover migrate complete")
 	f.StringVar(&in.Kind, "kind", contract.MoveKind, "move, upgrade or bin-pack: how long burn-in lasts by default (24h, 168h, 1h)")
 	f.DurationVar(&burnIn, "burn-in", 0, "how long the old placement is kept current for a rollback; 0: as --kind says")
+	f.StringVar(&in.OnMismatch, "on-mismatch", contract.BlockOnMismatch, "a document that differs after the validation: block the move, repair it from the source, or page an operator")
 	f.StringVar(&in.Reason, "reason", "", "shown to people")
 	f.BoolVar(&watch, "watch", false, "follow the move until it ends")
 	_ = c.MarkFlagRequired("to")
@@ -106,7 +107,7 @@ func (a *app) verb(name, short string) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.printStatus(st, nil)
+				return a.printStatus(st, nil, "")
 			})
 		},
 	}
@@ -136,7 +137,11 @@ func newMigrateStatus(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := a.printStatus(st, p); err != nil {
+			verified, err := a.verification(cmd.Context(), st.Ref)
+			if err != nil {
+				return err
+			}
+			if err := a.printStatus(st, p, verified); err != nil {
 				return err
 			}
 			if st.Attention != "" || st.Paused {
@@ -180,7 +185,7 @@ func (a *app) watch(ctx context.Context, s *starter.Starter, id chunk.ID) error 
 		if line := watchLine(st, p); line != last {
 			last = line
 			if a.output == "json" {
-				err = writeJSON(a.env.Stdout, statusJSON{st, p})
+				err = writeJSON(a.env.Stdout, statusJSON{st, p, ""})
 			} else {
 				_, err = fmt.Fprintln(a.env.Stdout, time.Now().Format(time.TimeOnly), line)
 			}

@@ -17,11 +17,12 @@ import (
 // statusJSON is what migrate status and watch print as JSON.
 type statusJSON struct {
 	contract.Status
-	Progress *contract.Progress `json:"progress,omitempty"`
+	Progress     *contract.Progress `json:"progress,omitempty"`
+	Verification string             `json:"verification,omitempty"` // of what changes since the validation
 }
 
-func (a *app) printStatus(st contract.Status, p *contract.Progress) error {
-	return a.print(statusJSON{st, p}, nil, func() [][]string {
+func (a *app) printStatus(st contract.Status, p *contract.Progress, verified string) error {
+	return a.print(statusJSON{st, p, verified}, nil, func() [][]string {
 		rows := [][]string{
 			{"chunk", string(st.Chunk)},
 			{"phase", string(st.Phase)},
@@ -32,6 +33,9 @@ func (a *app) printStatus(st contract.Status, p *contract.Progress) error {
 		}
 		if p != nil {
 			rows = append(rows, []string{"progress", progressText(*p)})
+		}
+		if verified != "" {
+			rows = append(rows, []string{"verification", verified})
 		}
 		if st.WaitingFor != "" {
 			rows = append(rows, []string{"waiting for", st.WaitingFor})

@@ -19,6 +19,7 @@ type MigrateInput struct {
 	Kind           string   `json:"kind,omitempty"`           // "move" (default), "upgrade" or "bin-pack": says the default of BurnIn
 	BurnIn         Duration `json:"burnIn,omitempty"`         // how long the old placement stays current; default 24h, upgrade 168h, bin-pack 1h
 	Complete       string   `json:"complete,omitempty"`       // "automatic" (default): drop the old placement after burn-in; "manual": wait for complete
+	OnMismatch     string   `json:"onMismatch,omitempty"`     // what is done about a document that differs: "block" (default), "repair" or "page"
 	RequestedBy    string   `json:"requestedBy,omitempty"`    // shown to people
 	Reason         string   `json:"reason,omitempty"`         // shown to people
 	Reshape        *Reshape `json:"reshape,omitempty"`        // nil: the chunk moves as it is
@@ -209,6 +210,7 @@ type Status struct {
 	Bytes       int64            `json:"bytes"`
 	Import      *ImportResult    `json:"import,omitempty"`
 	Validation  *ValidateResult  `json:"validation,omitempty"`
+	Audit       *AuditResult     `json:"audit,omitempty"`
 	Gate        *GateReport      `json:"gate,omitempty"`
 	Watch       *AftermathResult `json:"watch,omitempty"` // of the newest switch forth, once it is over
 	Switches    []SwitchResult   `json:"switches,omitempty"`

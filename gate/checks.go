@@ -54,11 +54,12 @@ type Findings struct {
 	Mismatches  int64
 	Quarantined int
 	Stragglers  int
+	Unverified  string // what of the changes since the validation is not known to be the same, "" for nothing
 }
 
 // Validation is check (3).
 func Validation(f Findings, err error) contract.Check {
-	c := none(3, "validation", "no open mismatch, nothing quarantined, no straggler")
+	c := none(3, "validation", "no open mismatch, nothing quarantined, no straggler, every change verified")
 	c.Source = "metadata"
 	c.Hint = "drover migrate status shows what differs; drover migrate resume validates again, abort gives up"
 	if err != nil {
@@ -67,6 +68,9 @@ func Validation(f Findings, err error) contract.Check {
 	c.Measured = float64(f.Mismatches) + float64(f.Quarantined) + float64(f.Stragglers)
 	c.OK = c.Measured == 0
 	c.Value = fmt.Sprintf("%d mismatches, %d quarantined, %d stragglers", f.Mismatches, f.Quarantined, f.Stragglers)
+	if f.Unverified != "" {
+		c.OK, c.Measured, c.Value = false, c.Measured+1, c.Value+", "+f.Unverified
+	}
 	return c
 }
 

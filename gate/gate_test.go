@@ -63,6 +63,7 @@ func TestEachCheckSaysValueLimitAndSource(t *testing.T) {
 		"mismatch":    {gate.Validation(gate.Findings{Mismatches: 2}, nil), false, "2 mismatches", 2, "protocol"},
 		"quarantined": {gate.Validation(gate.Findings{Quarantined: 1}, nil), false, "1 quarantined", 1, "protocol"},
 		"straggler":   {gate.Validation(gate.Findings{Stragglers: 1}, nil), false, "1 stragglers", 1, "protocol"},
+		"unverified":  {gate.Validation(gate.Findings{Unverified: "3 pending"}, nil), false, "3 pending", 1, "protocol"},
 		"unread":      {gate.Validation(gate.Findings{}, errDown), false, "it is down", 0, "protocol"},
 
 		"calm":           {gate.Election(quiet, set(same), nil), true, "b1 is primary for 1h0m0s, term 7", 3_600_000, quiet.Source},

@@ -135,3 +135,14 @@ func (s *Set) RemoveMigration(ctx context.Context, m chunk.MigrationID) error {
 func majorityRead() *options.CollectionOptionsBuilder {
 	return options.Collection().SetReadConcern(readconcern.Majority())
 }
+
+// Heartbeat gives the round of the shard's newest heartbeat as its primary has
+// it. Capture writes every round, so the next one is written after this read.
+func (s *Set) Heartbeat(ctx context.Context) (int64, error) {
+	var doc chunk.Marker
+	err := s.drover().Collection(chunk.MarkersCollection).FindOne(ctx, bson.D{{Key: "_id", Value: "heartbeat"}}).Decode(&doc)
+	if err != nil {
+		return 0, s.wrap(err, "read the heartbeat")
+	}
+	return doc.Round, nil
+}

@@ -65,6 +65,7 @@ func accounts() []account {
 			onDatabase("", "changeStream", "find", "listIndexes"), // which deletes may be TTL's
 			onCollection(system, chunk.MarkersCollection, "find", "insert", "update", "remove"),
 			onCollection(system, scratchCollection, "find", "insert", "update", "remove"),
+			onCollection("local", "oplog.rs", "find"), // its beginning: how long the log lasts
 			onCluster("replSetGetStatus", "replSetGetConfig", "serverStatus"),
 		}},
 		{chunk.ReaderUser, "drover_read_base", []privilege{

@@ -280,7 +280,7 @@ func (r *run) finish() {
 	for _, key := range busy {
 		r.result.Busy = append(r.result.Busy, documentOf(key, r.suspects[key].id))
 	}
-	r.result.Rounds = r.round + 1
+	r.result.Rounds, r.result.Last = r.round+1, r.mark
 	r.result.SecondsTaken = Seconds(time.Since(r.started).Seconds())
 }
 

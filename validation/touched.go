@@ -24,6 +24,7 @@ type Touched struct {
 	docs     map[docKey]bson.RawValue
 	overflow bool
 	ddl      *event.Event
+	only     func(docKey) bool // nil: all documents count
 }
 
 // NewTouched makes an empty set for the events of a database that remembers at
@@ -48,6 +49,9 @@ func (t *Touched) Add(e *event.Event) error {
 		return fmt.Errorf("_id of event %d: %w", e.Seq, err)
 	}
 	at := docKey{e.Collection, key}
+	if t.only != nil && !t.only(at) {
+		return nil
+	}
 	if _, known := t.docs[at]; !known && len(t.docs) >= t.limit {
 		t.overflow = true
 		return nil

@@ -43,6 +43,7 @@ type Read struct {
 type Mark struct {
 	Marker chunk.Marker
 	At     bson.Timestamp // operation time of the write on the source's shard
+	Seq    int64          // in the captured log, where it is known
 }
 
 // Markers brackets the reads.
@@ -113,6 +114,7 @@ type Validator struct {
 	Parked         Parked  // nil where nothing is ever parked
 	Catalog        Catalog // nil where nothing is to be compared
 	Database       string  // the source's physical one: whose events count
+	TargetDatabase string  // of a [Watcher] that looks at the target's log too
 	Settings       Settings
 	// Progress is called after each slice and each round; nil is allowed.
 	Progress func(context.Context, Progress)
@@ -163,6 +165,7 @@ type Result struct {
 	Kinds        map[Kind]int64      `json:"kinds,omitempty"`
 	Mismatches   []Mismatch          `json:"mismatches,omitempty"` // the first ones
 	Catalog      []CatalogDifference `json:"catalog,omitempty"`
+	Last         Mark                `json:"-"` // what changed before it is compared, Busy aside
 	SecondsTaken Seconds             `json:"seconds"`
 }
 
@@ -177,6 +180,21 @@ type Counts struct {
 // aside that are left for the fence. What could not be compared is not clean.
 func (r Result) Clean() bool {
 	return r.Mismatched == 0 && r.TooBusy == 0 && len(r.Catalog) == 0
+}
+
+// Add takes the result of another leg into r.
+func (r *Result) Add(o Result) {
+	r.Documents, r.Target, r.Bytes = r.Documents+o.Documents, r.Target+o.Target, r.Bytes+o.Bytes
+	r.Rounds, r.Reread, r.SecondsTaken = max(r.Rounds, o.Rounds), r.Reread+o.Reread, r.SecondsTaken+o.SecondsTaken
+	r.Busy, r.TooBusy = append(r.Busy, o.Busy...), r.TooBusy+o.TooBusy
+	r.Mismatched, r.Unfinished = r.Mismatched+o.Mismatched, r.Unfinished+o.Unfinished
+	r.Mismatches, r.Catalog = append(r.Mismatches, o.Mismatches...), append(r.Catalog, o.Catalog...)
+	if r.Kinds == nil {
+		r.Kinds = map[Kind]int64{}
+	}
+	for k, n := range o.Kinds {
+		r.Kinds[k] += n
+	}
 }
 
 // String sums r up in one line.

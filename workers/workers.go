@@ -73,6 +73,7 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Worker, error) {
 		store.Close()
 		return nil, err
 	}
+	log.LogTo(o.Logger)
 	host, err := os.Hostname()
 	if err != nil {
 		host = "worker"
@@ -83,7 +84,7 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Worker, error) {
 	a := &activities.Activities{
 		Store: store, Shards: clients, Secret: cfg.Secret, Log: log, Brokers: cfg.KafkaBrokers, S3: S3(cfg), Bucket: cfg.S3Bucket, Sides: sides,
 		Settings: activities.Settings{
-			Gate: gateLimits(cfg), Worse: worse(cfg), SyncLag: cfg.SyncLag, Partitions: cfg.KafkaPartitions,
+			Gate: gateLimits(cfg), Worse: worse(cfg), SyncLag: cfg.SyncLag, Partitions: cfg.KafkaPartitions, ArchiveRetention: cfg.ArchiveRetention,
 		},
 		Owner: owner,
 		Metrics: activities.Metrics{

@@ -16,8 +16,12 @@ func (m *migration) burnIn(ctx workflow.Context) error {
 	if err := m.reconcile(ctx); err != nil {
 		return err
 	}
+	if err := m.revalidate(ctx); err != nil {
+		return err
+	}
 	for {
 		m.startLanes(ctx)
+		m.startVerifier(ctx)
 		done, err := m.waitInBurnIn(ctx)
 		if err != nil {
 			return err
@@ -76,6 +80,9 @@ func (m *migration) waitInBurnIn(ctx workflow.Context) (bool, error) {
 	if err != nil {
 		if laneErr := m.lanes.failure(); laneErr != nil {
 			return false, laneErr
+		}
+		if verifyErr := m.verifier.failure(); verifyErr != nil {
+			return false, verifyErr
 		}
 		return false, err
 	}

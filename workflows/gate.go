@@ -22,6 +22,7 @@ func (m *migration) waitForGate(ctx workflow.Context, p contract.MigrateInput) e
 			return err
 		}
 		m.startLanes(ctx)
+		m.startVerifier(ctx)
 		in := contract.GateInput{DirectionInput: m.lanesInput(), WaitForOpen: p.WaitForOpen, Patience: contract.Duration(m.inTime(ctx, p, patience))}
 		report, err := flow.Call(ctx, named(flow.Wait(), "gate"), contract.CheckGate, in)
 		if err != nil {

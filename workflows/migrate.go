@@ -55,6 +55,7 @@ type migration struct {
 	serving, spare chunk.Placement // lanes carry changes from serving to spare
 	direction      chunk.AttemptID // of those lanes
 	lanes          *lanes
+	verifier       *verifier
 
 	cancelStep    workflow.CancelFunc // ends the running step early
 	paused        bool
@@ -120,6 +121,15 @@ func checkInput(in *contract.MigrateInput) error {
 	}
 	if err := checkWatch(in, invalid); err != nil {
 		return err
+	}
+	if in.OnMismatch == "" {
+		in.OnMismatch = contract.BlockOnMismatch
+	}
+	switch in.OnMismatch {
+	case contract.BlockOnMismatch, contract.RepairOnMismatch, contract.PageOnMismatch:
+	default:
+		return invalid("onMismatch is %q; want %q, %q or %q", in.OnMismatch,
+			contract.BlockOnMismatch, contract.RepairOnMismatch, contract.PageOnMismatch)
 	}
 	if in.BurnIn < 0 {
 		return invalid("burnIn is %s; want a positive duration", time.Duration(in.BurnIn))
@@ -199,6 +209,7 @@ func (m *migration) waitWhilePaused(ctx workflow.Context) error {
 	if !m.paused {
 		return nil
 	}
+	m.verifier.stop(ctx)
 	m.lanes.stop(ctx)
 	m.status.WaitingFor = "paused by an operator; resume goes on"
 	m.show(ctx)
@@ -214,6 +225,8 @@ func (m *migration) waitWhilePaused(ctx workflow.Context) error {
 func (m *migration) waitForOperator(ctx workflow.Context, s step, cause error) error {
 	if laneErr := m.lanes.failure(); laneErr != nil && temporal.IsCanceledError(cause) {
 		cause = laneErr
+	} else if err := m.verifier.failure(); err != nil && temporal.IsCanceledError(cause) {
+		cause = err
 	}
 	m.status.Attention = fmt.Sprintf("%s failed: %s", s.name, flow.Cause(cause))
 	if hint := flow.Hint(cause); hint != "" {
@@ -252,6 +265,7 @@ func (m *migration) attend(ctx workflow.Context, needed bool) {
 func (m *migration) abandon(ctx workflow.Context, cause error) (contract.MigrateResult, error) {
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
+	m.verifier.stop(ctx)
 	m.lanes.stop(ctx)
 	if m.plan.Migration == 0 {
 		return contract.MigrateResult{}, cause

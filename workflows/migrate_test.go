@@ -56,6 +56,8 @@ func TestMoveRunsToTheEnd(t *testing.T) {
 	require.Equal(t, map[chunk.PlacementID]bool{source.ID: true}, w.dropped)
 	require.Equal(t, 1, w.maxRunning, "two directions ran at once")
 	require.Len(t, w.lanes, 2)
+	require.Equal(t, w.lanes, w.verified, "what lanes carry is verified, in both directions")
+	require.Zero(t, w.verifying)
 	require.Equal(t, contract.DirectionInput{Ref: ref, Direction: 0, From: source, To: target}, w.lanes[0])
 	require.Equal(t, contract.DirectionInput{Ref: ref, Direction: 1, From: target, To: source}, w.lanes[1])
 	require.Equal(t, []chunk.Phase{chunk.Importing, chunk.Replicating, chunk.Validating, chunk.Switching, chunk.BurnIn, chunk.Completing, chunk.Done}, w.phases)
@@ -68,7 +70,7 @@ func TestStepsFailClean(t *testing.T) {
 	t.Parallel()
 
 	for _, name := range []string{
-		"RegisterMigration", "ImportChunk", "ReplicateChanges", "ReplicateUntilInSync", "ValidateChunk", "CheckGate", "PrepareSwitch",
+		"RegisterMigration", "ImportChunk", "ReplicateChanges", "ReplicateUntilInSync", "ValidateChunk", "VerifyChanges", "AuditChunk", "CheckGate", "PrepareSwitch",
 		"SwitchRoute", "ConcludeSwitch", "ReconcileSwitch", "DropSource",
 	} {
 		for _, lost := range []bool{false, true} {
@@ -87,6 +89,7 @@ func TestStepsFailClean(t *testing.T) {
 				require.True(t, env.IsWorkflowCompleted())
 				require.False(t, w.fenced, "a fence stays closed")
 				require.Zero(t, w.running, "lanes run on")
+				require.Zero(t, w.verifying, "the verification runs on")
 				require.False(t, w.dropped[w.serving], "the placement that serves was dropped")
 				if w.serving == source.ID && name != "RegisterMigration" {
 					require.True(t, w.dropped[target.ID], "the unfinished target stays")
@@ -145,7 +148,7 @@ func TestAbortAfterRollbackRemovesTheTarget(t *testing.T) {
 func TestFailureWaitsForAPersonAndGoesOn(t *testing.T) {
 	t.Parallel()
 
-	for _, name := range []string{"ImportChunk", "ReplicateChanges", "ValidateChunk"} {
+	for _, name := range []string{"ImportChunk", "ReplicateChanges", "ValidateChunk", "VerifyChanges"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 
@@ -219,6 +222,7 @@ func TestBadInputIsRefused(t *testing.T) {
 
 	for _, in := range []contract.MigrateInput{
 		{To: "b"}, {Chunk: "d/0001"}, {Chunk: "d/0001", To: "b", Approval: "maybe"}, {Chunk: "d/0001", To: "b", BurnIn: -1}, {Chunk: "d/0001", To: "b", Kind: "leap"},
+		{Chunk: "d/0001", To: "b", OnMismatch: "ignore"},
 	} {
 		w := newWorld()
 		env := newEnv(t, w)

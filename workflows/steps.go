@@ -46,9 +46,21 @@ func (m *migration) replicate(ctx workflow.Context) error {
 	return err
 }
 
-// validate compares both sides; the lanes go on meanwhile.
+// validate compares both sides; the lanes go on meanwhile. From then on what
+// changes is verified until the switch.
 func (m *migration) validate(ctx workflow.Context) error {
 	m.startLanes(ctx)
+	m.verifier.stop(ctx)
+	m.verifier = nil
+	if err := m.compareAll(ctx); err != nil {
+		return err
+	}
+	m.startVerifier(ctx)
+	return nil
+}
+
+// compareAll validates everything in the present direction.
+func (m *migration) compareAll(ctx workflow.Context) error {
 	o := flow.Named(flow.Bulk(), "validate", "compare both placements")
 	res, err := flow.Call(ctx, o, contract.ValidateChunk, m.lanesInput())
 	if err != nil {
@@ -60,6 +72,7 @@ func (m *migration) validate(ctx workflow.Context) error {
 
 // complete drops the placement that does not serve. There is no way back.
 func (m *migration) complete(ctx workflow.Context) error {
+	m.verifier.stop(ctx)
 	m.lanes.stop(ctx)
 	o := flow.Named(flow.Quick(), "drop", "drop the old placement on "+m.spare.Shard)
 	_, err := flow.Call(ctx, o, contract.DropSource,

@@ -26,6 +26,14 @@ func (m *migration) switchOver(ctx workflow.Context) error {
 	if m.serving.ID == m.plan.Target.ID {
 		return nil // the step runs again after a pause or a failure behind the publish
 	}
+	if err := m.revalidate(ctx); err != nil {
+		return err
+	}
+	m.startLanes(ctx)
+	m.startVerifier(ctx)
+	if err := m.audit(ctx); err != nil { // not before a rollback, which must not wait
+		return err
+	}
 	return m.flip(ctx, m.in)
 }
 
@@ -56,6 +64,7 @@ func (m *migration) reconcile(ctx workflow.Context) error {
 func (m *migration) flip(ctx workflow.Context, p contract.MigrateInput) error {
 	for n := 1; n <= maxAttempts; n++ {
 		m.startLanes(ctx)
+		m.startVerifier(ctx)
 		if err := m.waitForGate(ctx, p); err != nil {
 			return err
 		}
@@ -104,6 +113,7 @@ func (m *migration) attempt(ctx workflow.Context) (published bool, err error) {
 	if !res.Published {
 		return false, nil
 	}
+	m.verifier.quit()
 	m.swap(ref)
 	m.inWindow = false
 	m.startLanes(ctx)

@@ -42,7 +42,9 @@ type world struct {
 	serving    chunk.PlacementID
 	lanes      []contract.DirectionInput // every start, in order
 	running    int
-	runs       map[string]bool // the ids of those
+	runs       map[string]bool           // the ids of those
+	verifying  int                       // of VerifyChanges
+	verified   []contract.DirectionInput // every start, in order
 	maxRunning int
 	published  map[chunk.AttemptID]bool
 }
@@ -100,6 +102,9 @@ func newEnv(t *testing.T, w *world) *testsuite.TestWorkflowEnvironment {
 	serve(env, w, contract.ValidateChunk, func(contract.DirectionInput) (contract.ValidateResult, error) {
 		return contract.ValidateResult{Documents: 10, Rounds: 1}, nil
 	})
+	serve(env, w, contract.AuditChunk, func(contract.DirectionInput) (contract.AuditResult, error) {
+		return contract.AuditResult{Documents: 10}, nil
+	})
 	serve(env, w, contract.CheckGate, func(in contract.GateInput) (contract.GateReport, error) {
 		w.gateAsked = append(w.gateAsked, in)
 		if w.calls[contract.CheckGate.Name] <= w.gateNo {
@@ -134,6 +139,22 @@ func (w *world) serveLanes(env *testsuite.TestWorkflowEnvironment) {
 			}
 			w.mu.Unlock()
 		}
+		if info.ActivityType.Name == contract.VerifyChanges.Name {
+			w.mu.Lock()
+			w.verifying--
+			w.mu.Unlock()
+		}
+	})
+	contract.VerifyChanges.Register(env, func(_ context.Context, in contract.VerifyInput) (contract.Verification, error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.calls[contract.VerifyChanges.Name]++
+		w.verified = append(w.verified, in.DirectionInput)
+		if w.failAt == contract.VerifyChanges.Name && (w.failCount == 0 || w.calls[contract.VerifyChanges.Name] <= w.failCount) {
+			return contract.Verification{}, failure.New(failure.Mismatch, "validation.mismatch", "a document differs")
+		}
+		w.verifying++
+		return contract.Verification{}, activity.ErrResultPending
 	})
 	contract.ReplicateChanges.Register(env, func(ctx context.Context, in contract.DirectionInput) (contract.None, error) {
 		w.mu.Lock()

@@ -52,6 +52,7 @@ type Config struct {
 	GateElectionQuiet time.Duration
 	GateSecondaryLag  time.Duration
 	SyncLag           time.Duration
+	ArchiveRetention  time.Duration
 
 	RemedyRebuild      []string
 	RemedyProvision    []string
@@ -166,6 +167,9 @@ var settings = []setting{
 	}},
 	{Worker, "remedy-release", false, func(c *Config, fs *pflag.FlagSet, n string) {
 		fs.StringSliceVar(&c.RemedyRelease, n, nil, "command that stops and empties a node that has left its set")
+	}},
+	{Worker, "archive-retention", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.DurationVar(&c.ArchiveRetention, n, 30*24*time.Hour, "how long the archive of captured logs is kept, longer while a move needs it; 0: for ever")
 	}},
 	{Proxy, "listen", false, func(c *Config, fs *pflag.FlagSet, n string) {
 		fs.StringVar(&c.ProxyListen, n, "127.0.0.1:27017", "host:port that applications connect to")
@@ -351,7 +355,7 @@ func (c *Config) limits() (problems []error) {
 		least time.Duration
 	}{
 		{"fence-deadline", c.FenceDeadline, 1}, {"gate-lag", c.GateLag, 1}, {"gate-latency", c.GateLatency, 1},
-		{"gate-election-quiet", c.GateElectionQuiet, 0}, {"gate-secondary-lag", c.GateSecondaryLag, 1}, {"sync-lag", c.SyncLag, 1},
+		{"gate-election-quiet", c.GateElectionQuiet, 0}, {"gate-secondary-lag", c.GateSecondaryLag, 1}, {"sync-lag", c.SyncLag, 1}, {"archive-retention", c.ArchiveRetention, 0},
 	} {
 		if x.value < x.least {
 			problems = append(problems, fmt.Errorf("%s is %s; want a positive duration", x.name, x.value))

@@ -42,6 +42,36 @@ var workCases = map[string]func(*testing.T, *fleet){
 
 	"SliceIsStoredOnceAndLoadedAfter": slicesKeepOrder,
 
+	"VerificationIsKeptByDirection": func(t *testing.T, f *fleet) {
+		m := f.register(t)
+		_, ok, err := f.Verification(t.Context(), m.ID, 0)
+		require.NoError(t, err)
+		require.False(t, ok)
+		for _, state := range []string{"one", "two"} {
+			require.NoError(t, f.SaveVerification(t.Context(), metadata.Verification{Migration: m.ID, State: []byte(state), Report: json.RawMessage(`{"rounds": 3}`)}))
+		}
+		require.NoError(t, f.SaveVerification(t.Context(), metadata.Verification{Migration: m.ID, Direction: 8, State: []byte("back")}))
+		v, ok, err := f.Verification(t.Context(), m.ID, 0)
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.Equal(t, []byte("two"), v.State)
+		require.JSONEq(t, `{"rounds": 3}`, string(v.Report))
+		require.GreaterOrEqual(t, v.Age, time.Duration(0))
+		require.Less(t, v.Age, time.Hour)
+	},
+
+	"DocumentsAreResolvedOneByOne": func(t *testing.T, f *fleet) {
+		m := f.register(t)
+		one, two := metadata.Mismatch{Collection: "legs", ID: []byte{1}, Kind: "value"}, metadata.Mismatch{Collection: "legs", ID: []byte{2}, Kind: "value"}
+		require.NoError(t, f.RecordMismatches(t.Context(), m.ID, []metadata.Mismatch{one, two}))
+		require.NoError(t, f.ResolveDocuments(t.Context(), m.ID, "legs", [][]byte{{1}, {3}}))
+		require.NoError(t, f.ResolveDocuments(t.Context(), m.ID, "others", [][]byte{{2}}))
+		left, total, err := f.OpenMismatches(t.Context(), m.ID, 10)
+		require.NoError(t, err)
+		require.Equal(t, int64(1), total)
+		require.Equal(t, []byte{2}, left[0].ID)
+	},
+
 	"CaptureHasOneOwner": func(t *testing.T, f *fleet) {
 		_, ok, err := f.Capture(t.Context(), "a")
 		require.NoError(t, err)

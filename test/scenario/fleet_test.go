@@ -219,7 +219,7 @@ func (f *fleet) startProxy(name string, args ...string) {
 	require.NoError(f.t, err)
 	addr := l.Addr().String()
 	require.NoError(f.t, l.Close())
-	f.start(name, append([]string{"proxy", "--listen", addr, "--name", name}, args...)...)
+	f.start(name, append([]string{"proxy", "--auth=false", "--listen", addr, "--name", name}, args...)...)
 	require.Eventually(f.t, func() bool {
 		c, err := net.Dial("tcp", addr) //nolint:noctx // loopback
 		if err != nil {

@@ -1,0 +1,440 @@
+package activities
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"golang.org/x/sync/errgroup"
+
+	"drover/cdc"
+	"drover/chunk"
+	"drover/contract"
+	"drover/event"
+	"drover/internal/failure"
+	"drover/metadata"
+	"drover/validation"
+)
+
+// VerifyChanges compares what changes on the source, leg by leg, until it is
+// cancelled, from where the validation ended or an earlier run of it stood.
+//
+// If interrupted: run again; what was not settled is compared again.
+func (a *Activities) VerifyChanges(ctx context.Context, in contract.VerifyInput) (contract.Verification, error) {
+	err := beating(ctx, func() any { return in.Ref }, func(ctx context.Context) error {
+		all, err := a.legs(ctx, in.DirectionInput)
+		if err != nil {
+			return err
+		}
+		g, ctx := errgroup.WithContext(ctx)
+		for _, l := range all {
+			v := &verifier{a: a, leg: l, in: contract.VerifyInput{DirectionInput: l.DirectionInput, OnMismatch: in.OnMismatch}}
+			g.Go(func() error { return v.run(ctx) })
+		}
+		return g.Wait()
+	})
+	return contract.Verification{}, err
+}
+
+// run verifies one leg.
+func (v *verifier) run(ctx context.Context) error {
+	w, err := v.watcher(ctx)
+	if err != nil {
+		return err
+	}
+	state, err := v.begin(ctx)
+	if err != nil {
+		return err
+	}
+	return w.Watch(ctx, state)
+}
+
+// verifier keeps what a continuous verification finds.
+type verifier struct {
+	a      *Activities
+	leg    leg
+	in     contract.VerifyInput // of the leg
+	ends   ends
+	trail  trailPort
+	other  trailPort // of the target
+	report contract.Verification
+	open   bool // there may be open mismatches
+	fixer  *validation.Repairer
+}
+
+// watcher is wired to both sides of the direction.
+func (v *verifier) watcher(ctx context.Context) (*validation.Watcher, error) {
+	e, err := v.a.ends(ctx, v.in.DirectionInput)
+	if err != nil {
+		return nil, err
+	}
+	v.ends, v.open = e, true
+	base, err := v.a.validator(ctx, v.leg, e)
+	if err != nil {
+		return nil, err
+	}
+	base.Markers = &heartbeatMarks{a: v.a, e: e, in: v.in.DirectionInput}
+	base.TargetDatabase = v.in.To.Database
+	replay := &cdc.Replay{Log: v.a.Log, Objects: v.a.objects()}
+	v.trail, v.other = trailPort{replay, v.in.From.Shard}, trailPort{replay, v.in.To.Shard}
+	if v.in.OnMismatch == contract.RepairOnMismatch && v.in.Direction == 0 {
+		writer, err := e.to.Client(chunk.ApplierUser)
+		if err != nil {
+			return nil, err
+		}
+		v.fixer = &validation.Repairer{Source: base.Source, Target: base.Target, Writer: writer.Database(v.in.To.Database)}
+	}
+	return &validation.Watcher{
+		Validator: base, Trail: v.trail, Foreign: v.other, Done: v.done,
+	}, nil
+}
+
+// begin gives where to go on: where an earlier run stood, or, in a direction that
+// a switch has begun, at its open marker with all that the one before it left
+// open and all that changed since.
+func (v *verifier) begin(ctx context.Context) (s validation.WatchState, err error) {
+	kept, ok, err := v.a.Store.Verification(ctx, v.in.Migration, v.in.Direction)
+	if err != nil {
+		return s, err
+	}
+	if ok {
+		if err := bson.Unmarshal(kept.State, &s); err != nil {
+			return s, fmt.Errorf("read the verification of migration %d: %w", v.in.Migration, err)
+		}
+		_ = json.Unmarshal(kept.Report, &v.report) // figures for people
+	} else if v.in.Direction != 0 {
+		if s, err = v.takeOver(ctx); err != nil {
+			return s, err
+		}
+	} else {
+		return s, failure.New(failure.Invalid, "validation.missing", "migration %d was not validated", v.in.Migration).
+			WithHint("drover validate, or resume, compares everything first")
+	}
+	if len(s.Foreign) == 0 {
+		s.Foreign, err = v.a.Log.EndOffsets(ctx, v.in.To.Shard)
+	}
+	return s, err
+}
+
+// takeOver begins the verification of a new direction.
+func (v *verifier) takeOver(ctx context.Context) (s validation.WatchState, err error) {
+	open := chunk.Marker{Kind: chunk.OpenMarker, Migration: v.lead(), Attempt: v.in.Direction, Placement: v.in.From.ID}
+	if s.Offsets, err = v.a.offsetsOf(ctx, v.in.From.Shard, open.Key()); err != nil {
+		return s, err
+	}
+	before, err := v.a.Store.Attempt(ctx, v.in.Direction)
+	if err != nil {
+		return s, err
+	}
+	kept, ok, err := v.a.Store.Verification(ctx, v.in.Migration, before.Direction)
+	if err != nil || !ok {
+		return s, err
+	}
+	var old validation.WatchState
+	if err := bson.Unmarshal(kept.State, &old); err != nil {
+		return s, fmt.Errorf("read the verification of migration %d: %w", v.in.Migration, err)
+	}
+	tail, err := validation.Collect(ctx, v.other, old.Offsets, v.in.To.Database, maxTail)
+	s.Suspects = append(old.Suspects, tail...)
+	return s, err
+}
+
+// lead names the markers of the switch.
+func (v *verifier) lead() chunk.MigrationID {
+	if v.leg.lead != 0 {
+		return v.leg.lead
+	}
+	return v.in.Migration
+}
+
+// maxTail bounds what the last round before a switch may have left.
+const maxTail = 100_000
+
+// done keeps what a round came to and does what the policy says.
+func (v *verifier) done(ctx context.Context, s validation.WatchState, r validation.WatchReport) ([]validation.Document, error) {
+	again, err := v.settle(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if err := v.a.setBusy(ctx, v.in.Migration, r.Hot); err != nil {
+		return nil, err
+	}
+	state, err := bson.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	v.report.Rounds, v.report.Verified, v.report.Behind, v.report.Pending = r.Rounds, r.Verified, r.Behind, r.Pending
+	v.report.Hot, v.report.TooHot, v.report.At = len(r.Hot), r.TooHot, time.Now()
+	v.report.Catalog = nil
+	for _, d := range r.Catalog {
+		v.report.Catalog = append(v.report.Catalog, d.What)
+	}
+	report, err := json.Marshal(v.report)
+	if err != nil {
+		return nil, err
+	}
+	err = v.a.Store.SaveVerification(ctx, metadata.Verification{Migration: v.in.Migration, Direction: v.in.Direction, State: state, Report: report})
+	if err != nil {
+		return nil, err
+	}
+	return again, v.verdict(r)
+}
+
+// settle keeps and closes mismatches, and gives what is to be compared again.
+func (v *verifier) settle(ctx context.Context, r validation.WatchReport) (again []validation.Document, err error) {
+	if v.open && len(r.Equal) > 0 {
+		byCollection := map[string][][]byte{}
+		for _, d := range r.Equal {
+			byCollection[d.Collection] = append(byCollection[d.Collection], d.ID)
+		}
+		for c, ids := range byCollection {
+			if err := v.a.Store.ResolveDocuments(ctx, v.in.Migration, c, ids); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if len(r.Mismatches) > 0 {
+		if err := v.a.recordMismatches(ctx, v.in.Migration, r.Mismatches); err != nil {
+			return nil, err
+		}
+		if v.fixer != nil {
+			n, err := v.fixer.Repair(ctx, r.Mismatches)
+			v.report.Repaired += int64(n)
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	if v.open || len(r.Mismatches) > 0 {
+		if _, v.report.Mismatched, err = v.a.Store.OpenMismatches(ctx, v.in.Migration, 1); err != nil {
+			return nil, err
+		}
+		v.open = v.report.Mismatched > 0
+	}
+	for _, m := range r.Mismatches {
+		again = append(again, m.Document)
+	}
+	return again, nil
+}
+
+// verdict ends the verification where the policy says that the move stops.
+func (v *verifier) verdict(r validation.WatchReport) error {
+	n := len(r.Mismatches) + len(r.Catalog)
+	if n == 0 || v.in.OnMismatch == contract.PageOnMismatch || v.fixer != nil && len(r.Catalog) == 0 {
+		return nil
+	}
+	first := ""
+	if len(r.Mismatches) > 0 {
+		m := r.Mismatches[0]
+		first = fmt.Sprintf(", the first %s of %s at %q", m.Kind, m.Collection, m.Path)
+	}
+	return failure.New(failure.Mismatch, "validation.mismatch", "%d documents that changed after the validation and %d definitions differ%s", len(r.Mismatches), len(r.Catalog), first).
+		WithHint("the serving placement is not touched; drover migrate mismatches lists the documents; resume compares everything again, abort gives up")
+}
+
+// verifiedWithin is how old the newest round of the verification may be for the gate.
+const verifiedWithin = 15 * time.Second
+
+// unverified says what of the changes of a direction is not known to be the same.
+// A verification that stands still says nothing.
+func (a *Activities) unverified(ctx context.Context, in contract.DirectionInput) (string, error) {
+	v, ok, err := a.Store.Verification(ctx, in.Migration, in.Direction)
+	if err != nil {
+		return "", err
+	}
+	var r contract.Verification
+	if ok {
+		if err := json.Unmarshal(v.Report, &r); err != nil {
+			return "", fmt.Errorf("read the verification of migration %d: %w", in.Migration, err)
+		}
+	}
+	switch {
+	case r.Rounds == 0:
+		return "changes are not verified yet", nil
+	case v.Age > verifiedWithin:
+		return fmt.Sprintf("changes were verified %s ago", v.Age.Round(time.Second)), nil
+	case r.Clean():
+		return "", nil
+	}
+	return fmt.Sprintf("verification: behind %t, %d looked at again, %d too hot, %d definitions differ", r.Behind, r.Pending, r.TooHot, len(r.Catalog)), nil
+}
+
+// offsetsOf gives where a marker stands in each partition.
+func (a *Activities) offsetsOf(ctx context.Context, shard, key string) (validation.Offsets, error) {
+	seams, err := a.findMarker(ctx, shard, key)
+	out := make(validation.Offsets, 0, len(seams))
+	for _, s := range seams {
+		out = append(out, s.Offset)
+	}
+	return out, err
+}
+
+// heartbeatMarks take the shard's own heartbeats for markers: nothing is written
+// however long the verification goes on, and no lane has to save anything for it.
+type heartbeatMarks struct {
+	a  *Activities
+	e  ends
+	in contract.DirectionInput
+}
+
+var _ validation.Markers = (*heartbeatMarks)(nil)
+
+// Write implements [validation.Markers]: it waits for the first heartbeat that is
+// written after the call.
+func (p *heartbeatMarks) Write(ctx context.Context) (m validation.Mark, err error) {
+	from, err := p.a.Log.EndOffsets(ctx, p.in.From.Shard)
+	if err != nil {
+		return m, err
+	}
+	round, err := p.e.from.Heartbeat(ctx)
+	if err != nil {
+		return m, err
+	}
+	m.Marker = chunk.Marker{Kind: chunk.HeartbeatMarker, Round: round + 1}
+	bounded, cancel := context.WithTimeout(ctx, findMarkerFor)
+	defer cancel()
+	seams, err := p.a.Log.FindMarker(bounded, p.in.From.Shard, m.Marker.Key(), from)
+	if err != nil {
+		if bounded.Err() != nil && ctx.Err() == nil {
+			return m, failure.New(failure.Transient, "validation.no_heartbeat", "no heartbeat of %s was captured for %s: %w", p.in.From.Shard, findMarkerFor, err)
+		}
+		return m, err
+	}
+	m.Seq, m.At = seams[0].Seq, seams[0].Time
+	return m, nil
+}
+
+// Passed implements [validation.Markers].
+func (p *heartbeatMarks) Passed(ctx context.Context, m validation.Mark) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		lanes, err := p.e.to.Lanes(ctx, p.in.Migration, p.in.Direction)
+		if err != nil {
+			return err
+		}
+		behind := int(p.a.Settings.Partitions)
+		for _, l := range lanes {
+			if l.Seq >= m.Seq {
+				behind--
+			}
+		}
+		if behind <= 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d lanes have not passed %s: %w", behind, m.Marker.Key(), context.Cause(ctx))
+		case <-tick.C:
+		}
+	}
+}
+
+// trailPort reads a shard's captured log, from the archive where Kafka no longer
+// has it.
+type trailPort struct {
+	replay *cdc.Replay
+	shard  string
+}
+
+var _ validation.Trail = trailPort{}
+
+// arrived is an event, or the end of its partition.
+type arrived struct {
+	partition int
+	offset    int64
+	event     *event.Event
+	end       bool
+}
+
+// Until implements [validation.Trail].
+func (p trailPort) Until(ctx context.Context, from validation.Offsets, to validation.Mark, fn func(*event.Event) (bool, error)) (next validation.Offsets, reached bool, err error) {
+	ends, err := p.replay.Log.EndOffsets(ctx, p.shard)
+	if err != nil {
+		return from, false, err
+	}
+	if len(from) != len(ends) {
+		return from, false, failure.New(failure.Invalid, "log.partitions_differ", "%d offsets for the %d partitions of %s", len(from), len(ends), p.shard)
+	}
+	next = append(validation.Offsets(nil), from...)
+	readCtx, stop := context.WithCancel(ctx)
+	defer stop()
+	g, readCtx := errgroup.WithContext(readCtx)
+	events := make(chan arrived, 256)
+	key := ""
+	if to.Marker.Kind != "" {
+		key = to.Marker.Key()
+	}
+	for i := range from {
+		g.Go(func() error { return p.partition(readCtx, i, from[i], ends[i], key, events) })
+	}
+	done := make(chan error, 1)
+	go func() { done <- g.Wait(); close(events) }()
+	left, full := len(from), false
+	for a := range events {
+		switch {
+		case err != nil || full:
+		case a.end:
+			left--
+			next[a.partition] = a.offset
+		default:
+			next[a.partition] = a.offset + 1
+			var more bool
+			if more, err = fn(a.event); err != nil || !more {
+				full = true
+				stop()
+			}
+		}
+	}
+	readErr := <-done
+	if err == nil && !full {
+		err = readErr
+	}
+	return next, left == 0 && err == nil, err
+}
+
+// partition hands on one partition's events, each once, up to a marker or, without
+// one, up to an offset.
+func (p trailPort) partition(ctx context.Context, i int, from, end int64, key string, out chan<- arrived) error {
+	send := func(a arrived) error {
+		select {
+		case out <- a:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	if key == "" && from >= end {
+		return send(arrived{partition: i, offset: from, end: true})
+	}
+	var counter event.Counter
+	return p.replay.Read(ctx, p.shard, int32(i), from, func(offset int64, e *event.Event) error { //nolint:gosec // a number of partitions
+		if e == nil {
+			return nil
+		}
+		ok, err := counter.Accept(e)
+		if err != nil {
+			return err
+		}
+		if ok && key != "" && e.Marker != nil && e.Marker.Key() == key {
+			if err := send(arrived{partition: i, offset: offset, end: true}); err != nil {
+				return err
+			}
+			return cdc.ErrStop
+		}
+		if ok {
+			if err := send(arrived{partition: i, offset: offset, event: e}); err != nil {
+				return err
+			}
+		}
+		if key == "" && offset >= end-1 {
+			if err := send(arrived{partition: i, offset: end, end: true}); err != nil {
+				return err
+			}
+			return cdc.ErrStop
+		}
+		return nil
+	})
+}

@@ -1,0 +1,54 @@
+package contract
+
+import "time"
+
+// What is done about a document that differs, as MigrateInput.OnMismatch says.
+const (
+	BlockOnMismatch  = "block"  // the move waits for an operator
+	RepairOnMismatch = "repair" // the source's image is written to the target, then it is compared again
+	PageOnMismatch   = "page"   // an operator is told; the move goes on, the gate refuses while it differs
+)
+
+// VerifyInput names the direction to verify and what is done about a mismatch.
+type VerifyInput struct {
+	DirectionInput
+	OnMismatch string `json:"onMismatch,omitempty"`
+}
+
+// Verification is what the continuous verification of a direction knows after
+// its newest round. It is kept as JSON in the metadata, where the gate reads it.
+type Verification struct {
+	Rounds     int64     `json:"rounds"`
+	Verified   int64     `json:"verified"` // documents that changed and were found the same
+	Behind     bool      `json:"behind"`   // changes are still to be read
+	Pending    int       `json:"pending"`  // they differed once and are looked at again
+	Hot        int       `json:"hot"`      // changed in every round; left for the comparison under the fence
+	TooHot     int       `json:"tooHot"`   // more of them than may be left
+	Mismatched int64     `json:"mismatched"`
+	Repaired   int64     `json:"repaired,omitempty"`
+	Catalog    []string  `json:"catalog,omitempty"` // options and indexes that differ
+	At         time.Time `json:"at"`
+}
+
+// Clean reports whether all that changed was found the same, the hot documents
+// aside. A round that is old says nothing: the caller looks at its age.
+func (v Verification) Clean() bool {
+	return v.Rounds > 0 && !v.Behind && v.Pending == 0 && v.TooHot == 0 && v.Mismatched == 0 && len(v.Catalog) == 0
+}
+
+// VerifyChanges compares what changes, from the validation until it is cancelled.
+var VerifyChanges = Activity[VerifyInput, Verification]{"VerifyChanges"}
+
+// AuditResult says what the second audit before the gate has looked at.
+type AuditResult struct {
+	Documents   int64    `json:"documents"`
+	Ways        int      `json:"ways"`                  // indexes and types that were summed
+	LeftOut     int      `json:"leftOut"`               // documents that changed all the time
+	Approximate []string `json:"approximate,omitempty"` // collections whose sums never stood still
+	Hashed      bool     `json:"hashed"`                // the servers' own hashes were compared too
+	Differences []string `json:"differences,omitempty"`
+}
+
+// AuditChunk asks both sides other questions than the validation, by other
+// commands, before the gate.
+var AuditChunk = Activity[DirectionInput, AuditResult]{"AuditChunk"}

@@ -1,0 +1,266 @@
+package validation
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"drover/internal/failure"
+)
+
+// Questions are what an audit asks one placement. They share no command and no
+// code with the reads of a validation: a fault there must show here.
+type Questions interface {
+	// Listing gives the collections with their options and indexes, as one line
+	// for each thing that is defined.
+	Listing(ctx context.Context) (map[string][]string, error)
+	// Sums counts and sums a collection through each of its indexes, leaving out
+	// some documents. Equal contents give equal sums. It has seen all up to since.
+	Sums(ctx context.Context, collection string, since bson.Timestamp, without []bson.RawValue) (map[string]Sum, error)
+	// Hash gives the server's own hash of each collection, nil where it has none.
+	Hash(ctx context.Context) (map[string]string, error)
+}
+
+// Sum is what one way through a collection comes to, for one BSON type of the
+// index's first field.
+type Sum struct {
+	Documents int64
+	Bytes     int64 // of the field's values
+	Total     int64 // of the whole numbers among them
+}
+
+// plus adds up sums of several placements.
+func plus(a, b Sum) Sum { return Sum{a.Documents + b.Documents, a.Bytes + b.Bytes, a.Total + b.Total} }
+
+// Auditor asks other questions than the validator before a switch: it lists
+// definitions anew, and compares counts and sums of what no write touches
+// meanwhile. Several targets together must hold what the sources hold.
+type Auditor struct {
+	Sources, Targets []Questions
+	Markers          Markers // nil: only definitions are listed
+	Log              Log
+	Database         string // the source's physical one
+	Settings         Settings
+	// Expected are the collections that the metadata knows.
+	Expected []string
+	// HashUpTo is the number of documents up to which the servers are asked for
+	// their own hash, which may keep writers waiting; 0: never.
+	HashUpTo int64
+}
+
+// AuditResult is what an audit found.
+type AuditResult struct {
+	Documents   int64    `json:"documents"`
+	Ways        int      `json:"ways"`        // indexes and types that were summed
+	LeftOut     int      `json:"leftOut"`     // documents that changed all the time
+	Approximate []string `json:"approximate"` // collections whose sums never stood still
+	Hashed      bool     `json:"hashed"`      // the servers' own hashes were compared
+	Differences []string `json:"differences,omitempty"`
+}
+
+// auditRounds is how often a collection is summed until what changes is known.
+const auditRounds = 8
+
+// Run asks. Differences are no error; an error means that the audit did not finish.
+func (a *Auditor) Run(ctx context.Context) (AuditResult, error) {
+	whole := *a
+	whole.Settings = a.Settings.withDefaults()
+	var r AuditResult
+	if err := whole.listings(ctx, &r); err != nil {
+		return r, err
+	}
+	if a.Markers == nil {
+		return r, nil
+	}
+	for _, c := range whole.Expected {
+		if err := whole.sums(ctx, c, &r); err != nil {
+			return r, fmt.Errorf("audit %s: %w", c, err)
+		}
+	}
+	if whole.HashUpTo > 0 && r.Documents <= whole.HashUpTo && len(whole.Sources) == 1 && len(whole.Targets) == 1 {
+		if err := whole.hashes(ctx, &r); err != nil {
+			return r, err
+		}
+	}
+	return r, nil
+}
+
+// differs notes a difference.
+func (r *AuditResult) differs(format string, args ...any) {
+	r.Differences = append(r.Differences, fmt.Sprintf(format, args...))
+}
+
+// listings compares what is defined, on every side, and with the metadata.
+func (a *Auditor) listings(ctx context.Context, r *AuditResult) error {
+	var first map[string][]string
+	for i, side := range slices.Concat(a.Sources, a.Targets) {
+		have, err := side.Listing(ctx)
+		if err != nil {
+			return fmt.Errorf("list collections: %w", err)
+		}
+		for _, c := range a.Expected {
+			if _, ok := have[c]; !ok {
+				r.differs("%s has no collection %s", a.name(i), c)
+			}
+		}
+		if i == 0 {
+			first = have
+			continue
+		}
+		for c := range have {
+			if _, ok := first[c]; !ok {
+				r.differs("collection %s is on the %s only", c, a.name(i))
+			}
+		}
+		for c, lines := range first {
+			other, ok := have[c]
+			if !ok && !slices.Contains(a.Expected, c) {
+				r.differs("the %s has no collection %s", a.name(i), c)
+			}
+			if ok && !slices.Equal(slices.Sorted(slices.Values(lines)), slices.Sorted(slices.Values(other))) {
+				r.differs("%s is defined as %s on the source, as %s on the %s", c, strings.Join(lines, "; "), strings.Join(other, "; "), a.name(i))
+			}
+		}
+	}
+	return nil
+}
+
+// name says which side the i-th one is.
+func (a *Auditor) name(i int) string {
+	if i < len(a.Sources) {
+		return "source"
+	}
+	return "target"
+}
+
+// sums compares one collection: what changes between two markers is left out of
+// the next try, until nothing else has changed.
+func (a *Auditor) sums(ctx context.Context, collection string, r *AuditResult) error {
+	without := map[docKey]bson.RawValue{}
+	mark, err := a.mark(ctx)
+	if err != nil {
+		return err
+	}
+	for round := 1; ; round++ {
+		ids := slices.Collect(maps.Values(without))
+		source, err := total(ctx, a.Sources, collection, mark.At, ids)
+		if err != nil {
+			return fmt.Errorf("the source: %w", err)
+		}
+		target, err := total(ctx, a.Targets, collection, bson.Timestamp{}, ids)
+		if err != nil {
+			return fmt.Errorf("the target: %w", err)
+		}
+		from := mark
+		if mark, err = a.mark(ctx); err != nil {
+			return err
+		}
+		touched := NewTouched(a.Database, a.Settings.Suspects)
+		if err := a.Log.Touched(ctx, from, mark, touched); err != nil {
+			return err
+		}
+		fresh := 0
+		for key, id := range touched.docs {
+			if _, known := without[key]; key.collection == collection && !known {
+				without[key] = id
+				fresh++
+			}
+		}
+		switch {
+		case touched.ddl != nil || touched.overflow:
+			return failure.New(failure.Transient, "validation.audit_disturbed", "collections or too many documents changed while they were summed").
+				WithHint("the audit begins again")
+		case fresh == 0:
+			r.compare(collection, source, target, 0)
+			r.LeftOut += len(without)
+			return nil
+		case round == auditRounds || len(without) > a.Settings.Few*50:
+			r.Approximate = append(r.Approximate, collection)
+			r.compare(collection, source, target, int64(fresh))
+			r.LeftOut += len(without)
+			return nil
+		}
+	}
+}
+
+// mark writes a marker that every lane has passed.
+func (a *Auditor) mark(ctx context.Context) (Mark, error) {
+	m, err := a.Markers.Write(ctx)
+	if err == nil {
+		err = a.Markers.Passed(ctx, m)
+	}
+	return m, err
+}
+
+// total adds up the sums of one side's placements.
+func total(ctx context.Context, sides []Questions, collection string, since bson.Timestamp, without []bson.RawValue) (map[string]Sum, error) {
+	out := map[string]Sum{}
+	for _, side := range sides {
+		some, err := side.Sums(ctx, collection, since, without)
+		if err != nil {
+			return nil, err
+		}
+		for way, s := range some {
+			out[way] = plus(out[way], s)
+		}
+	}
+	return out, nil
+}
+
+// compare compares sums; as many documents may be too many or too few as have
+// changed while they were taken.
+func (r *AuditResult) compare(collection string, source, target map[string]Sum, changed int64) {
+	counted := int64(0)
+	for _, way := range slices.Sorted(maps.Keys(source)) {
+		r.Ways++
+		if s, name := source[way], strings.SplitN(way, "/", 2)[0]; name == "_id_" {
+			counted += s.Documents
+		}
+	}
+	r.Documents += counted
+	all := maps.Clone(source)
+	maps.Copy(all, target)
+	for _, way := range slices.Sorted(maps.Keys(all)) {
+		s, t := source[way], target[way]
+		if s == t || changed > 0 && max(s.Documents-t.Documents, t.Documents-s.Documents) <= changed {
+			continue
+		}
+		r.differs("%s through %s: %d documents, %d bytes, sum %d on the source; %d, %d, %d on the target",
+			collection, way, s.Documents, s.Bytes, s.Total, t.Documents, t.Bytes, t.Total)
+	}
+}
+
+// hashes compares the servers' own hashes where nothing changed meanwhile.
+func (a *Auditor) hashes(ctx context.Context, r *AuditResult) error {
+	from, err := a.mark(ctx)
+	if err != nil {
+		return err
+	}
+	source, err := a.Sources[0].Hash(ctx)
+	if err != nil || source == nil {
+		return err
+	}
+	target, err := a.Targets[0].Hash(ctx)
+	if err != nil || target == nil {
+		return err
+	}
+	to, err := a.mark(ctx)
+	if err != nil {
+		return err
+	}
+	touched := NewTouched(a.Database, 1)
+	if err := a.Log.Touched(ctx, from, to, touched); err != nil || touched.Len() > 0 || touched.overflow {
+		return err
+	}
+	r.Hashed = true
+	for _, c := range a.Expected {
+		if source[c] != target[c] {
+			r.differs("the servers' hashes of %s differ", c)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,363 @@
+package workers
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"golang.org/x/sync/errgroup"
+
+	"drover/cdc"
+	"drover/chunk"
+	"drover/event"
+	"drover/internal/failure"
+	"drover/metadata"
+)
+
+// Changes reads what happened to chunks from the captured logs, wherever they
+// were served.
+type Changes struct {
+	Store  *metadata.Store
+	Replay *cdc.Replay
+}
+
+// Change is one change of a document.
+type Change struct {
+	Chunk     chunk.ID          `json:"chunk"`
+	At        time.Time         `json:"at"`
+	Shard     string            `json:"shard"`
+	Placement chunk.PlacementID `json:"placement"`
+	Offset    int64             `json:"offset"`
+	Seq       int64             `json:"seq"`
+	Label     chunk.MigrationID `json:"label,omitempty"` // written by the replicator of this migration
+	Event     *event.Event      `json:"-"`
+}
+
+// Where is the place of a chunk's changes in the log of the shard that served it.
+type Where struct {
+	Placement chunk.PlacementID `json:"p"`
+	Shard     string            `json:"s"`
+	Offset    int64             `json:"o"`
+}
+
+// Position is where a stream of a logical database stands, by chunk.
+type Position map[chunk.ID]Where
+
+// String gives the position as it is handed to people.
+func (p Position) String() string {
+	b, err := json.Marshal(p)
+	if err != nil {
+		panic(fmt.Sprintf("encode a position: %v", err))
+	}
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+// ParsePosition reads what [Position.String] gave.
+func ParsePosition(s string) (Position, error) {
+	b, err := base64.RawURLEncoding.DecodeString(s)
+	var p Position
+	if err == nil {
+		err = json.Unmarshal(b, &p)
+	}
+	if err != nil {
+		return nil, failure.New(failure.Invalid, "log.bad_position", "position %q cannot be read: %w", s, err).
+			WithHint("give it as drover log follow printed it")
+	}
+	return p, nil
+}
+
+// partition gives the partition that holds a physical database.
+func (c *Changes) partition(ctx context.Context, shard, database string) (int32, error) {
+	ends, err := c.Replay.Log.EndOffsets(ctx, shard)
+	if err != nil {
+		return 0, err
+	}
+	e := event.Event{Database: database}
+	return e.Partition(int32(len(ends)), event.ByDatabase) //nolint:gosec // a number of partitions
+}
+
+// Show calls fn for every event of a chunk between two times, on every shard that
+// served it then, the replicators' too; each shard's in its order.
+func (c *Changes) Show(ctx context.Context, id chunk.ID, from, to time.Time, fn func(Change) error) error {
+	history, err := c.Store.RouteHistory(ctx, id)
+	if err != nil {
+		return err
+	}
+	if len(history) == 0 {
+		return failure.New(failure.Invalid, "chunk.unknown", "there is no chunk %s", id).WithHint("drover chunk list shows them")
+	}
+	seen := map[chunk.PlacementID]bool{}
+	for _, h := range history {
+		if seen[h.Placement] || h.At.After(to) {
+			continue
+		}
+		seen[h.Placement] = true
+		if err := c.showOne(ctx, id, h, from, to, fn); err != nil {
+			return fmt.Errorf("log of %s: %w", h.Shard, err)
+		}
+	}
+	return nil
+}
+
+// showOne shows what one placement of a chunk saw.
+func (c *Changes) showOne(ctx context.Context, id chunk.ID, h metadata.RouteChange, from, to time.Time, fn func(Change) error) error {
+	database := chunk.PhysicalName(id, h.Placement)
+	p, err := c.partition(ctx, h.Shard, database)
+	if err != nil {
+		return err
+	}
+	ends, err := c.Replay.Log.EndOffsets(ctx, h.Shard)
+	if err != nil {
+		return err
+	}
+	at, err := c.Replay.Seek(ctx, h.Shard, p, from)
+	if err != nil || at >= ends[p] {
+		return err
+	}
+	var counter event.Counter
+	return c.Replay.Read(ctx, h.Shard, p, at, func(offset int64, e *event.Event) error {
+		if e == nil {
+			return nil
+		}
+		ok, err := counter.Accept(e)
+		if err != nil {
+			return err
+		}
+		if ok && e.Database == database && !e.Wall.Before(from) && !e.Wall.After(to) {
+			if err := fn(Change{Chunk: id, At: e.Wall, Shard: h.Shard, Placement: h.Placement, Offset: offset, Seq: e.Seq, Label: e.Label, Event: e}); err != nil {
+				return err
+			}
+		}
+		if offset >= ends[p]-1 || e.Wall.After(to.Add(time.Minute)) {
+			return cdc.ErrStop
+		}
+		return nil
+	})
+}
+
+// Begin gives the position of a logical database at a time, or now.
+func (c *Changes) Begin(ctx context.Context, database string, at time.Time) (Position, error) {
+	routes, err := c.Store.Routes(ctx, database)
+	if err != nil {
+		return nil, err
+	}
+	if len(routes) == 0 {
+		return nil, failure.New(failure.Invalid, "database.unknown", "there is no logical database %s", database).WithHint("drover db list shows them")
+	}
+	out := Position{}
+	for _, r := range routes {
+		w := Where{Placement: r.Placement.ID, Shard: r.Placement.Shard}
+		if !at.IsZero() {
+			history, err := c.Store.RouteHistory(ctx, r.Chunk.ID)
+			if err != nil {
+				return nil, err
+			}
+			for i, h := range history {
+				if i == 0 || !h.At.After(at) {
+					w.Placement, w.Shard = h.Placement, h.Shard
+				}
+			}
+		}
+		p, err := c.partition(ctx, w.Shard, chunk.PhysicalName(r.Chunk.ID, w.Placement))
+		if err != nil {
+			return nil, err
+		}
+		if at.IsZero() {
+			ends, err := c.Replay.Log.EndOffsets(ctx, w.Shard)
+			if err != nil {
+				return nil, err
+			}
+			w.Offset = ends[p]
+		} else if w.Offset, err = c.Replay.Seek(ctx, w.Shard, p, at); err != nil {
+			return nil, err
+		}
+		out[r.Chunk.ID] = w
+	}
+	return out, nil
+}
+
+// Follow gives the changes of a logical database as one stream: each chunk's in
+// their exact order, across all its moves, those of different chunks by time. What
+// replicators wrote is left out, so that each change comes once. It ends with
+// ctx's error, or fn's; fn is told where to go on.
+func (c *Changes) Follow(ctx context.Context, from Position, fn func(Change, Position) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	heads := map[chunk.ID]*strand{}
+	for id, w := range from {
+		s := &strand{c: c, id: id, at: w, out: make(chan link, 256)}
+		heads[id] = s
+		group.Go(func() error { return s.run(ctx) })
+	}
+	group.Go(func() error { return merge(ctx, heads, from, fn) })
+	return group.Wait()
+}
+
+// link is one change, or a time up to which a strand has come.
+type link struct {
+	change Change // without an event: the time only
+	next   Where
+}
+
+// strand is the changes of one chunk.
+type strand struct {
+	c    *Changes
+	id   chunk.ID
+	at   Where
+	out  chan link
+	time time.Time // of the newest link: clocks of shards differ
+
+	head *link // of merge
+}
+
+// merge hands out the oldest link of all strands, again and again. Heartbeats keep
+// a strand that has nothing to say from holding up the others.
+func merge(ctx context.Context, strands map[chunk.ID]*strand, from Position, fn func(Change, Position) error) error {
+	at := Position{}
+	for id, w := range from {
+		at[id] = w
+	}
+	for {
+		var oldest *strand
+		for _, s := range strands {
+			if s.head == nil {
+				select {
+				case l := <-s.out:
+					s.head = &l
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				}
+			}
+			if oldest == nil || s.head.change.At.Before(oldest.head.change.At) {
+				oldest = s
+			}
+		}
+		if oldest == nil {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}
+		l := oldest.head
+		oldest.head = nil
+		at[oldest.id] = l.next
+		if err := fn(l.change, at); err != nil {
+			return err
+		}
+	}
+}
+
+// run follows a chunk from placement to placement.
+func (s *strand) run(ctx context.Context) error {
+	for {
+		attempt, err := s.placement(ctx)
+		if err != nil {
+			return fmt.Errorf("changes of %s: %w", s.id, err)
+		}
+		if err := s.hop(ctx, attempt); err != nil {
+			return fmt.Errorf("changes of %s: %w", s.id, err)
+		}
+	}
+}
+
+// placement hands on what one placement saw, until its final marker.
+func (s *strand) placement(ctx context.Context) (final chunk.AttemptID, err error) {
+	database := chunk.PhysicalName(s.id, s.at.Placement)
+	p, err := s.c.partition(ctx, s.at.Shard, database)
+	if err != nil {
+		return 0, err
+	}
+	var counter event.Counter
+	err = s.c.Replay.Read(ctx, s.at.Shard, p, s.at.Offset, func(offset int64, e *event.Event) error {
+		if e == nil {
+			return nil
+		}
+		if ok, err := counter.Accept(e); !ok || err != nil {
+			return err
+		}
+		s.at.Offset = offset + 1
+		if m := e.Marker; m != nil && m.Kind == chunk.FinalMarker && m.Placement == s.at.Placement {
+			final = m.Attempt
+			return cdc.ErrStop
+		}
+		l := link{next: s.at, change: Change{Chunk: s.id, At: e.Wall, Shard: s.at.Shard, Placement: s.at.Placement, Offset: offset, Seq: e.Seq}}
+		switch {
+		case e.Op != event.Mark && e.Database == database && e.Label == 0:
+			l.change.Event = e
+		case e.Marker == nil || e.Marker.Kind != chunk.HeartbeatMarker:
+			return nil
+		}
+		if l.change.At.Before(s.time) {
+			l.change.At = s.time
+		}
+		s.time = l.change.At
+		select {
+		case s.out <- l:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	})
+	return final, err
+}
+
+// hopPoll is how often an attempt that is under way is looked at.
+const hopPoll = 200 * time.Millisecond
+
+// hop goes on where an attempt's target was opened, or, when the attempt went
+// back, on the same placement.
+func (s *strand) hop(ctx context.Context, id chunk.AttemptID) error {
+	for {
+		a, err := s.c.Store.Attempt(ctx, id)
+		if err != nil {
+			return err
+		}
+		switch a.State { //nolint:exhaustive // the others are under way
+		case chunk.AttemptAborted:
+			return nil
+		case chunk.Open, chunk.AttemptDone:
+			s.at, err = s.c.opened(ctx, a)
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(hopPoll):
+		}
+	}
+}
+
+// opened gives where an attempt's target begins, from the archive where Kafka no
+// longer has it.
+func (c *Changes) opened(ctx context.Context, a metadata.Attempt) (Where, error) {
+	w := Where{Placement: a.Target.ID, Shard: a.Target.Shard}
+	key := chunk.Marker{Kind: chunk.OpenMarker, Migration: a.Migration, Attempt: a.ID, Placement: a.Target.ID}.Key()
+	p, err := c.partition(ctx, w.Shard, a.Target.Database)
+	if err != nil {
+		return w, err
+	}
+	from, err := c.Replay.Seek(ctx, w.Shard, p, a.CreatedAt)
+	if err != nil {
+		return w, err
+	}
+	err = c.Replay.Read(ctx, w.Shard, p, from, func(offset int64, e *event.Event) error {
+		if e != nil && e.Marker != nil && e.Marker.Key() == key {
+			w.Offset = offset
+			return cdc.ErrStop
+		}
+		return nil
+	})
+	return w, err
+}
+
+// DocumentID gives {_id: value} of a change as extended JSON, "" for DDL.
+func (c Change) DocumentID() string {
+	if c.Event == nil || len(c.Event.Key) == 0 {
+		return ""
+	}
+	text, err := bson.MarshalExtJSON(bson.Raw(c.Event.Key), true, false)
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}

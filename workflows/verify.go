@@ -1,0 +1,94 @@
+package workflows
+
+import (
+	"fmt"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"drover/contract"
+	"drover/internal/flow"
+)
+
+// verifier is the running verification of what changes in one direction. A nil
+// *verifier verifies nothing.
+type verifier struct {
+	input  contract.VerifyInput
+	cancel workflow.CancelFunc
+	ended  bool
+	err    error
+}
+
+// running reports whether changes are being verified.
+func (v *verifier) running() bool { return v != nil && !v.ended }
+
+// failure is why the verification ended, nil while it runs and when it was told
+// to end.
+func (v *verifier) failure() error {
+	if v == nil || !v.ended || temporal.IsCanceledError(v.err) {
+		return nil
+	}
+	return v.err
+}
+
+// quit cancels the verification. It only reads: nobody has to wait for its end.
+func (v *verifier) quit() {
+	if v.running() {
+		v.cancel()
+	}
+}
+
+// stop cancels the verification and waits for its end.
+func (v *verifier) stop(ctx workflow.Context) {
+	if !v.running() {
+		return
+	}
+	v.cancel()
+	_ = workflow.Await(ctx, func() bool { return v.ended }) // a cancelled context only stops the waiting
+}
+
+// startVerifier makes sure that what changes in the present direction is
+// verified. It outlives the step that starts it; when it fails, the step ends.
+func (m *migration) startVerifier(ctx workflow.Context) {
+	in := contract.VerifyInput{DirectionInput: m.lanesInput(), OnMismatch: m.in.OnMismatch}
+	if m.verifier.running() && m.verifier.input == in {
+		return
+	}
+	m.verifier.quit()
+	root, cancel := workflow.NewDisconnectedContext(ctx)
+	v := &verifier{input: in, cancel: cancel}
+	m.verifier = v
+	o := flow.Named(flow.Bulk(), fmt.Sprintf("verify-d%d-%d", in.Direction, workflow.GetInfo(ctx).GetCurrentHistoryLength()),
+		fmt.Sprintf("compare what changes on %s with %s", in.From.Shard, in.To.Shard))
+	future := flow.Start(root, o, contract.VerifyChanges, in)
+	workflow.GoNamed(root, "verifier", func(ctx workflow.Context) {
+		v.err = future.Get(ctx, nil)
+		v.ended = true
+		if v.failure() != nil && m.verifier == v && m.cancelStep != nil && !m.inWindow {
+			m.cancelStep()
+		}
+	})
+}
+
+// revalidate compares everything again after the verification found a difference
+// and an operator said: try again.
+func (m *migration) revalidate(ctx workflow.Context) error {
+	if m.verifier.failure() == nil {
+		return nil
+	}
+	m.verifier = nil
+	m.startLanes(ctx)
+	return m.compareAll(ctx)
+}
+
+// audit asks both sides other questions than the validation did. Its differences
+// wait for an operator: one of the two is wrong.
+func (m *migration) audit(ctx workflow.Context) error {
+	o := flow.Named(flow.Bulk(), fmt.Sprintf("audit-d%d-%d", m.direction, workflow.GetInfo(ctx).GetCurrentHistoryLength()), "ask both placements other questions")
+	res, err := flow.Call(ctx, o, contract.AuditChunk, m.lanesInput())
+	if err != nil {
+		return err
+	}
+	m.status.Audit = &res
+	return nil
+}
