@@ -316,6 +316,10 @@ func (s *strand) hop(ctx context.Context, id chunk.AttemptID) error {
 		case chunk.AttemptAborted:
 			return nil
 		case chunk.Open, chunk.AttemptDone:
+			if a.Target.Chunk != s.id {
+				return failure.New(failure.Invalid, "log.reshaped", "chunk %s was split or merged by attempt %d at %s", s.id, id, a.ChangedAt.UTC().Format(time.RFC3339Nano)).
+					WithHint("everything before that was printed; begin anew with --from and that time")
+			}
 			s.at, err = s.c.opened(ctx, a)
 			return err
 		}
