@@ -73,6 +73,7 @@ func TestLiveSplitAndMerge(t *testing.T) {
 	require.Equal(t, []string{c, a, b}, onShards(merged))
 	require.Equal(t, chunk.Range{Lo: split[0].Chunk.Range.Lo, Hi: split[3].Chunk.Range.Hi}, merged[0].Chunk.Range)
 	f.complete()
+	f.hot = merged[0]
 	f.check(false)
 	placements, err := f.store.Placements(t.Context(), "")
 	require.NoError(t, err)
