@@ -115,3 +115,28 @@ func figures[T any](ctx context.Context, s *Store, q string, scan pgx.RowToFunc[
 	all, err := pgx.CollectRows(rows, scan)
 	return all, decode(err, "read the figures of the fleet")
 }
+
+// Past is what became of the fleet's moves so far.
+type Past struct {
+	Done      int           // moves that were completed
+	Aborted   int           // moves that were given up
+	Longest   time.Duration // from the registration of a completed move to its end, burn-in included
+	Switches  int           // attempts that were published
+	WentBack  int           // attempts that were not
+	Rollbacks int           // of the published ones, those back to the old placement
+	Rollback  *time.Time    // when the newest of them was
+}
+
+// Past reads what became of the fleet's moves so far.
+func (s *Store) Past(ctx context.Context) (p Past, err error) {
+	const q = `select
+		(select count(*) from migrations where id = lead and phase = 'done'), (select count(*) from migrations where id = lead and phase = 'aborted'),
+		coalesce((select extract(epoch from max(updated_at - created_at)) from migrations where id = lead and phase = 'done'), 0)::float8,
+		count(*) filter (where a.token is not null), count(*) filter (where a.state = 'aborted'),
+		count(*) filter (where a.token is not null and a.source = m.target), max(h.at) filter (where a.source = m.target)
+		from attempts a join migrations m on m.id = a.migration left join route_history h on h.token = a.token`
+	var longest float64
+	err = s.pool.QueryRow(ctx, q).Scan(&p.Done, &p.Aborted, &longest, &p.Switches, &p.WentBack, &p.Rollbacks, &p.Rollback)
+	p.Longest = time.Duration(longest * float64(time.Second))
+	return p, decode(err, "read the past of the fleet")
+}
