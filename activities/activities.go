@@ -73,8 +73,6 @@ func (a *Activities) Register(r contract.Registry, queue string) {
 		contract.SettleAttempt.Register(r, a.SettleAttempt)
 		contract.ConcludeSwitch.Register(r, a.ConcludeSwitch)
 		contract.ReconcileSwitch.Register(r, a.ReconcileSwitch)
-		contract.DropSource.Register(r, a.DropSource)
-		contract.DropTarget.Register(r, a.DropTarget)
 	case contract.BulkQueue:
 		contract.ImportChunk.Register(r, a.ImportChunk)
 		contract.ReplicateChanges.Register(r, a.ReplicateChanges)
@@ -85,6 +83,8 @@ func (a *Activities) Register(r contract.Registry, queue string) {
 		contract.AuditChunk.Register(r, a.AuditChunk)
 		contract.RunCapture.Register(r, a.RunCapture)
 		contract.RunArchive.Register(r, a.RunArchive)
+		contract.DropSource.Register(r, a.DropSource)
+		contract.DropTarget.Register(r, a.DropTarget)
 	case contract.FenceQueue:
 		contract.SwitchRoute.Register(r, a.SwitchRoute)
 	}

@@ -7,6 +7,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"drover/cdc"
 	"drover/chunk"
 	"drover/contract"
@@ -117,6 +119,18 @@ func (p positionsPort) Save(ctx context.Context, name string, epoch int64, value
 		return err
 	}
 	return p.store.SaveCapture(ctx, metadata.CapturePosition{Shard: name, Epoch: epoch, Seq: pos.Seq, ResumeToken: pos.Token, State: value})
+}
+
+// captured gives the newest cluster time of a shard's captured log that is saved.
+func (a *Activities) captured(name string) func(context.Context) (bson.Timestamp, error) {
+	return func(ctx context.Context) (bson.Timestamp, error) {
+		p, ok, err := a.Store.Capture(ctx, name)
+		if err != nil || !ok {
+			return bson.Timestamp{}, err
+		}
+		pos, err := cdc.DecodePosition(p.State)
+		return pos.Time, err
+	}
 }
 
 // stragglersPort keeps stragglers in the metadata.

@@ -130,6 +130,7 @@ func (a *Activities) importer(ctx context.Context, m metadata.Migration) (*bulki
 		Source: bulkimport.Source{
 			Client: reader, Database: m.Source.Database, Preference: readpref.SecondaryPreferred(),
 			Pinned: e.from.Shard().Capabilities.PinsSnapshots, Start: start[0].Time,
+			Settled: a.captured(m.Source.Shard),
 		},
 		Target: bulkimport.Target{Client: loader, Database: m.Target.Database, KeepsEmptyTimestamps: e.to.Shard().Capabilities.KeepsEmptyTimestamps},
 		Bucket: bulkimport.Bucket{Client: a.S3, Name: a.Bucket},

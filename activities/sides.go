@@ -2,14 +2,12 @@ package activities
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	"drover/chunk"
-	"drover/internal/failure"
 	"drover/metadata"
 	"drover/replication"
 	"drover/shard"
@@ -254,60 +252,27 @@ func (s *Side) DropApplierRole(ctx context.Context, p chunk.Placement, m chunk.M
 	return s.Set.DropApplierRole(ctx, p.ID, m, d)
 }
 
-// newest is failure.Lost when attempt a is not the newest of p's chunk, or is not
-// in one of the states in which it may change TTL.
-func (s *Side) newest(ctx context.Context, p chunk.Placement, a chunk.AttemptID, in ...chunk.AttemptState) error {
-	at, err := s.store.LatestAttempt(ctx, p.Chunk)
-	if err != nil {
-		return err
+// ttl guards the changes of p's TTL on behalf of attempt a.
+func (s *Side) ttl(p chunk.Placement, a chunk.AttemptID) ttlGuard {
+	return ttlGuard{
+		placement: p.ID, attempt: a,
+		latest: func(ctx context.Context) (metadata.Attempt, error) { return s.store.LatestAttempt(ctx, p.Chunk) },
+		park: func(ctx context.Context) error {
+			_, err := s.Set.ParkTTL(ctx, p.Database)
+			return err
+		},
+		restore: func(ctx context.Context) error { return s.restoreTTL(ctx, p) },
 	}
-	if at.ID != a || !slices.Contains(in, at.State) {
-		return failure.New(failure.Lost, "switch.ttl_late", "attempt %d may not change TTL of placement %d: attempt %d is %s", a, p.ID, at.ID, at.State)
-	}
-	return nil
 }
 
-// ParkTTL implements [switchover.Side]. A caller who comes late, after its attempt
-// went back, leaves TTL as the way back has made it.
+// ParkTTL implements [switchover.Side].
 func (s *Side) ParkTTL(ctx context.Context, p chunk.Placement, a chunk.AttemptID) error {
-	if err := s.newest(ctx, p, a, chunk.Preparing); err != nil {
-		return err
-	}
-	if _, err := s.Set.ParkTTL(ctx, p.Database); err != nil {
-		return err
-	}
-	err := s.newest(ctx, p, a, chunk.Preparing)
-	if failure.Is(err, failure.Lost) {
-		if restored := s.restoreTTL(ctx, p); restored != nil {
-			return restored // transient: asked again, it finds out and parks nothing
-		}
-	}
-	return err
+	return s.ttl(p, a).Park(ctx)
 }
 
-// RestoreTTL implements [switchover.Side]. A caller who comes late, while a newer
-// attempt has TTL parked, parks it again.
+// RestoreTTL implements [switchover.Side].
 func (s *Side) RestoreTTL(ctx context.Context, p chunk.Placement, a chunk.AttemptID) error {
-	mine := []chunk.AttemptState{chunk.Open, chunk.AttemptDone, chunk.AttemptAborting, chunk.AttemptAborted}
-	if err := s.newest(ctx, p, a, mine...); err != nil {
-		return err
-	}
-	if err := s.restoreTTL(ctx, p); err != nil {
-		return err
-	}
-	err := s.newest(ctx, p, a, mine...)
-	if failure.Is(err, failure.Lost) {
-		if at, readErr := s.store.LatestAttempt(ctx, p.Chunk); readErr == nil && !at.State.Terminal() && leaves(at, p.ID) {
-			_, parkErr := s.Set.ParkTTL(ctx, p.Database)
-			err = errors.Join(err, parkErr)
-		}
-	}
-	return err
-}
-
-// leaves reports whether an attempt goes away from a placement.
-func leaves(at metadata.Attempt, p chunk.PlacementID) bool {
-	return slices.ContainsFunc(at.Legs, func(l metadata.Leg) bool { return l.Source.ID == p })
+	return s.ttl(p, a).Restore(ctx)
 }
 
 func (s *Side) restoreTTL(ctx context.Context, p chunk.Placement) error {

@@ -325,6 +325,7 @@ func TestStragglers(t *testing.T) {
 		"after going back, updated":   {[]fields{final, fence("update", "open"), plain(2)}, nil},
 		"after going back, deleted":   {[]fields{final, fence("delete", ""), plain(2)}, nil},
 		"while it is fenced":          {[]fields{final, fence("replace", "fenced"), fence("update", "fenced"), plain(2)}, []int64{4}},
+		"while it is being dropped":   {[]fields{final, fence("update", "gone"), plain(2)}, []int64{3}},
 		"a database made again":       {[]fields{final, {op: "dropDatabase", db: "flights_0003_p42"}, plain(2)}, nil},
 		"two attempts, two finals":    {[]fields{final, final, reopen, plain(2)}, nil},
 		"a database of another kind":  {[]fields{final, {op: "insert", db: "p42", coll: "c", id: 1, doc: bson.D{}}}, nil},

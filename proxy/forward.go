@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -27,8 +28,14 @@ func (p *Proxy) readFence(ctx context.Context, r *route) (fence, error) {
 	if err != nil || doc == nil {
 		return fence{}, err
 	}
+	return fenceOf(doc, r)
+}
+
+// fenceOf reads what a fence document says. A placement that is gone is as good as
+// fenced, for ever.
+func fenceOf(doc bson.Raw, r *route) (fence, error) {
 	state, _ := wire.Find(doc, "state")
-	f := fence{fenced: string(state.Text()) == "fenced"}
+	f := fence{fenced: slices.Contains([]string{"fenced", "gone"}, string(state.Text()))}
 	e, ok := wire.Find(doc, "forward")
 	if !ok || e.Document() == nil {
 		return f, nil

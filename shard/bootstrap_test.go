@@ -64,7 +64,7 @@ func TestBootstrapIsIdempotentAndLeavesLeastPrivilege(t *testing.T) {
 	f := b.fencer(t)
 	b.fence(t, f, p, shard.Writes, 1)
 	b.fence(t, f, p, shard.Reads, 1)
-	require.NoError(t, b.set.DropDatabase(ctx, p))
+	require.NoError(t, b.set.DropDatabase(ctx, p, unpaced))
 	require.NoError(t, shard.Unregister(ctx, b.server.AdminURI(), "s1"))
 	require.NoError(t, shard.Unregister(ctx, b.server.AdminURI(), "s1"))
 	_, err = shard.Connect(ctx, b.shard, chunk.DataUser, secret, shard.Options{})

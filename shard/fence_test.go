@@ -302,8 +302,32 @@ func testFenceDocumentsFollowTheNewestAttempt(t *testing.T, b *bundle) {
 	lost(b.set.WriteFence(ctx, 742, 11, 31, deadline))
 	lost(b.set.RaiseLease(ctx, 31))
 	require.NoError(t, b.set.WriteFence(ctx, 742, 11, 33, deadline))
-	require.NoError(t, b.set.WriteOpenRecord(ctx, 744, 8, 17))
+	gone := chunk.Placement{ID: 742, Chunk: "flights/0001"}
+	home := shard.Home{Chunk: "flights/0001", Forward: to}
+	require.NoError(t, b.set.MarkGone(ctx, gone, []shard.Home{home}))
+	require.NoError(t, b.set.MarkGone(ctx, gone, []shard.Home{home}))
+	lost(b.set.WriteFence(ctx, 742, 99, 99, deadline)) // dropping has no way back
+	lost(b.set.WriteOpenRecord(ctx, 742, 99, 12))
+	lost(b.set.SetForward(ctx, 742, 99, shard.Forward{}))
+	f, _, err = b.set.ReadFence(ctx, 742)
+	require.NoError(t, err)
+	require.Equal(t, shard.FenceGone, f.State)
+	require.Equal(t, &to, f.Forward)
+	require.Equal(t, []shard.Home{home}, f.Homes)
+	halves := []shard.Home{
+		{Chunk: "flights/0002", Forward: shard.Forward{Shard: "s2", Placement: 44, Database: "flights_0002_p44", Token: 14}},
+		{Chunk: "flights/0003", Forward: shard.Forward{Shard: "s3", Placement: 45, Database: "flights_0003_p45", Token: 15}},
+	}
+	require.NoError(t, b.set.MarkGone(ctx, gone, halves))
+	f, _, err = b.set.ReadFence(ctx, 742)
+	require.NoError(t, err)
+	require.Equal(t, halves, f.Homes)
+	require.Nil(t, f.Forward, "the keys have several addresses")
 	token, err := b.set.MaxToken(ctx)
+	require.NoError(t, err)
+	require.EqualValues(t, 15, token)
+	require.NoError(t, b.set.WriteOpenRecord(ctx, 744, 8, 17))
+	token, err = b.set.MaxToken(ctx)
 	require.NoError(t, err)
 	require.EqualValues(t, 17, token)
 }

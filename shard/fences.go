@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -18,6 +19,7 @@ import (
 const (
 	FenceUp   = "fenced" // the attempt has taken, or is taking, the placement's grants away
 	FenceOpen = "open"   // the attempt has opened the placement
+	FenceGone = "gone"   // the placement is being dropped, or was: no attempt can ever change this any more
 )
 
 // Forward is where a placement that was left sends its proxies while the
@@ -27,6 +29,13 @@ type Forward struct {
 	Placement chunk.PlacementID `bson:"placement"`
 	Database  string            `bson:"database"`
 	Token     chunk.Token       `bson:"token"`
+}
+
+// Home is where keys of a placement that is gone live: in a split or merge they are
+// those of other chunks.
+type Home struct {
+	Chunk   chunk.ID `bson:"chunk"`
+	Forward `bson:",inline"`
 }
 
 // Fence is what a shard itself remembers of the newest attempt on a placement of
@@ -39,6 +48,7 @@ type Fence struct {
 	Opened    chunk.AttemptID   `bson:"opened,omitempty"` // the newest attempt that opened the placement; a fence leaves it
 	Token     chunk.Token       `bson:"token,omitempty"`  // of the route, once open
 	Forward   *Forward          `bson:"forward,omitempty"`
+	Homes     []Home            `bson:"homes,omitempty"` // of a placement that is gone
 	Lease     int64             `bson:"lease,omitempty"` // the newest lease epoch that acted on the placement
 }
 
@@ -121,10 +131,21 @@ func (s *Set) changeFence(ctx context.Context, p chunk.PlacementID, a chunk.Atte
 	return s.wrap(err, "write fence of placement %d", p)
 }
 
-// RemoveFence deletes the document of a placement that is gone.
-func (s *Set) RemoveFence(ctx context.Context, p chunk.PlacementID) error {
-	_, err := s.fences().DeleteOne(ctx, bson.D{{Key: "_id", Value: p}})
-	return s.wrap(err, "remove fence of placement %d", p)
+// MarkGone notes in place that a placement is being dropped, or was, and where its
+// keys live. Where they are still one chunk, that is its forwarding address too. No
+// attempt, however new or late, can fence or open it afterwards. The document stays
+// for ever: a proxy with an old route, and a metadata that forgot, read it.
+func (s *Set) MarkGone(ctx context.Context, p chunk.Placement, homes []Home) error {
+	set := bson.D{{Key: "attempt", Value: int64(math.MaxInt64)}, {Key: "state", Value: FenceGone}, {Key: "homes", Value: homes}}
+	unset := bson.D{{Key: "deadline", Value: ""}}
+	if len(homes) == 1 && homes[0].Chunk == p.Chunk {
+		set = append(set, bson.E{Key: "forward", Value: homes[0].Forward})
+	} else {
+		unset = append(unset, bson.E{Key: "forward", Value: ""})
+	}
+	change := bson.D{{Key: "$set", Value: set}, {Key: "$unset", Value: unset}}
+	_, err := s.fences().UpdateOne(ctx, bson.D{{Key: "_id", Value: p.ID}}, change, options.UpdateOne().SetUpsert(true))
+	return s.wrap(err, "mark placement %d as gone", p.ID)
 }
 
 // MaxToken gives the greatest route token that the shard remembers; 0 for none. A
@@ -143,6 +164,9 @@ func (s *Set) MaxToken(ctx context.Context) (chunk.Token, error) {
 		top = max(top, f.Token)
 		if f.Forward != nil {
 			top = max(top, f.Forward.Token)
+		}
+		for _, h := range f.Homes {
+			top = max(top, h.Token)
 		}
 	}
 	return top, nil

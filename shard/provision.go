@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -153,13 +154,18 @@ func Collections(infos []CollectionInfo, key func(collection string) string) []c
 	return out
 }
 
-// DropDatabase drops a placement's database and then every role that was made for
-// the placement.
+// Pace is called between the parts of a long clean-up; it returns when the shard's
+// users can bear the next one.
+type Pace func(ctx context.Context) error
+
+// DropDatabase drops a placement's collections, index by index, then its database and
+// every role that was made for the placement. To give back many files at once would
+// stall everything else on the shard: pace is asked before each part.
 //
 // Before: the placement is `dropping`. It refuses a name that is not this
 // placement's, and a placement that the data plane may still touch (kind Lost).
 // If interrupted: run again.
-func (s *Set) DropDatabase(ctx context.Context, p chunk.Placement) error {
+func (s *Set) DropDatabase(ctx context.Context, p chunk.Placement, pace Pace) error {
 	if id, ok := chunk.PlacementOf(p.Database); !ok || id != p.ID || p.Database != chunk.PhysicalName(p.Chunk, p.ID) {
 		return failure.New(failure.Invalid, "placement.wrong_database", "%q is not the database of placement %d of chunk %s", p.Database, p.ID, p.Chunk)
 	}
@@ -171,10 +177,54 @@ func (s *Set) DropDatabase(ctx context.Context, p chunk.Placement) error {
 		return failure.New(failure.Lost, "placement.in_use", "placement %d on shard %s is still granted by %s", p.ID, s.Name(), held[0].Role).
 			WithHint("only a placement that nobody serves from can be dropped")
 	}
+	infos, err := s.Inventory(ctx, p.Database)
+	if err != nil {
+		return err
+	}
+	for _, c := range infos {
+		if err := s.dropCollection(ctx, p.Database, c, pace); err != nil {
+			return err
+		}
+	}
+	if err := pace(ctx); err != nil {
+		return err
+	}
 	if _, err := run(ctx, s.admin, p.Database, bson.D{{Key: "dropDatabase", Value: 1}, majority()}); err != nil {
 		return s.wrap(err, "drop database %s", p.Database)
 	}
 	return s.dropRolesOf(ctx, p.ID)
+}
+
+// dropCollection drops a collection's indexes one by one, then the collection.
+func (s *Set) dropCollection(ctx context.Context, db string, c CollectionInfo, pace Pace) error {
+	for _, index := range c.Indexes {
+		name, ok := index.Lookup("name").StringValueOK()
+		if !ok || name == "_id_" {
+			continue
+		}
+		if err := pace(ctx); err != nil {
+			return err
+		}
+		_, err := run(ctx, s.admin, db, bson.D{{Key: "dropIndexes", Value: c.Name}, {Key: "index", Value: name}, majority()})
+		if err != nil && !mongocode.Has(err, mongocode.IndexNotFound, mongocode.NamespaceNotFound) {
+			return s.wrap(err, "drop index %s of %s.%s", name, db, c.Name)
+		}
+	}
+	if err := pace(ctx); err != nil {
+		return err
+	}
+	_, err := run(ctx, s.admin, db, bson.D{{Key: "drop", Value: c.Name}, majority()})
+	if err != nil && !mongocode.Has(err, mongocode.NamespaceNotFound) {
+		return s.wrap(err, "drop %s.%s", db, c.Name)
+	}
+	return nil
+}
+
+// Answer measures how long the primary takes for a command that does nothing.
+func (s *Set) Answer(ctx context.Context) (time.Duration, error) {
+	began := time.Now()
+	_, err := s.adminRun(ctx, bson.D{{Key: "ping", Value: 1}})
+	return time.Since(began), s.wrap(err, "ping")
 }
 
 // dropRolesOf drops every role that is named for a placement.

@@ -1,6 +1,7 @@
 package shard_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -157,17 +158,17 @@ func testDropDatabaseIsGuarded(t *testing.T, b *bundle) {
 	require.NoError(t, b.set.EnsureLoaderRole(ctx, p, 7))
 	wrong := p
 	wrong.ID = 543
-	require.True(t, failure.HasCode(b.set.DropDatabase(ctx, wrong), "placement.wrong_database"))
+	require.True(t, failure.HasCode(b.set.DropDatabase(ctx, wrong, unpaced), "placement.wrong_database"))
 	wrong = p
 	wrong.Database = "drover"
-	require.True(t, failure.HasCode(b.set.DropDatabase(ctx, wrong), "placement.wrong_database"))
-	require.True(t, failure.HasCode(b.set.DropDatabase(ctx, p), "placement.in_use"), "it serves")
+	require.True(t, failure.HasCode(b.set.DropDatabase(ctx, wrong, unpaced), "placement.wrong_database"))
+	require.True(t, failure.HasCode(b.set.DropDatabase(ctx, p, unpaced), "placement.in_use"), "it serves")
 
 	f := b.fencer(t)
 	b.fence(t, f, p, shard.Writes, 6)
 	b.fence(t, f, p, shard.Reads, 6)
-	require.NoError(t, b.set.DropDatabase(ctx, p))
-	require.NoError(t, b.set.DropDatabase(ctx, p))
+	require.NoError(t, b.set.DropDatabase(ctx, p, unpaced))
+	require.NoError(t, b.set.DropDatabase(ctx, p, unpaced))
 	left, err := b.set.LeftoverDatabases(ctx)
 	require.NoError(t, err)
 	require.NotContains(t, left, p.ID)
@@ -200,3 +201,6 @@ func testReaderAndRoom(t *testing.T, b *bundle) {
 	require.Positive(t, st.ElectionTimeout)
 	require.False(t, st.Elected.IsZero())
 }
+
+// unpaced lets a clean-up go on at once.
+func unpaced(context.Context) error { return nil }

@@ -280,7 +280,7 @@ func (m *migration) abandon(ctx workflow.Context, cause error) (contract.Migrate
 	m.enter(ctx, step{phase: chunk.Aborting, name: "remove the unfinished target"})
 	err := m.recordPhase(ctx, chunk.Aborting)
 	if err == nil {
-		_, err = flow.Call(ctx, flow.Quick(), contract.DropTarget,
+		_, err = flow.Call(ctx, flow.Bulk(), contract.DropTarget,
 			contract.DropInput{Ref: m.plan.Ref, Placement: m.plan.Target, Direction: m.direction})
 	}
 	if err != nil {

@@ -74,7 +74,7 @@ func (m *migration) compareAll(ctx workflow.Context) error {
 func (m *migration) complete(ctx workflow.Context) error {
 	m.verifier.stop(ctx)
 	m.lanes.stop(ctx)
-	o := flow.Named(flow.Quick(), "drop", "drop the old placement on "+m.spare.Shard)
+	o := flow.Named(flow.Bulk(), "drop", "drop the old placement on "+m.spare.Shard)
 	_, err := flow.Call(ctx, o, contract.DropSource,
 		contract.DropInput{Ref: m.plan.Ref, Placement: m.spare, Direction: m.direction})
 	return err

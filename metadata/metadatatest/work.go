@@ -152,6 +152,28 @@ var workCases = map[string]func(*testing.T, *fleet){
 		require.False(t, kept[0].HandledAt.IsZero())
 	},
 
+	"CleanupLedgerSurvives": func(t *testing.T, f *fleet) {
+		m := f.register(t)
+		want := metadata.Cleanup{Placement: m.Target.ID, Migration: m.ID, Direction: 3}
+		c, err := f.BeginCleanup(t.Context(), want)
+		require.NoError(t, err)
+		require.Empty(t, c.Done)
+		require.NoError(t, f.CleanupStep(t.Context(), m.Target.ID, "grants"))
+		require.NoError(t, f.CleanupStep(t.Context(), m.Target.ID, "database"))
+		require.NoError(t, f.CleanupStep(t.Context(), m.Target.ID, "grants"))
+		c, err = f.BeginCleanup(t.Context(), want)
+		require.NoError(t, err)
+		require.Equal(t, []string{"grants", "database"}, c.Done)
+		require.True(t, c.Has("grants") && !c.Has("roles"))
+		all, err := f.Cleanups(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []metadata.Cleanup{c}, all)
+		require.NoError(t, f.EndCleanup(t.Context(), m.Target.ID))
+		all, err = f.Cleanups(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, all)
+	},
+
 	"QuarantineHoldsUntilReleased": func(t *testing.T, f *fleet) {
 		m := f.register(t)
 		e := metadata.Quarantined{Lane: chunk.Lane{Migration: m.ID, Direction: 4, Partition: 2}, Seq: 8, Event: []byte{1}, Reason: "cannot fold\x00"}
