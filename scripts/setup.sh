@@ -40,6 +40,8 @@ apt_packages() {
 		have cmake || missing+=(cmake)
 		have cc && have c++ && have make || missing+=(build-essential)
 	fi
+	have promtool || missing+=(prometheus) # tests the alarms
+	have amtool || missing+=(prometheus-alertmanager)
 	printf '%s\n' "${missing[@]-}"
 }
 
@@ -70,7 +72,8 @@ then run make setup again."
 	fi
 	"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -q
 	# shellcheck disable=SC2086 # a list of words
-	"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $list
+	# RUNLEVEL=1: the packages' own servers are not started.
+	"${as_root[@]}" env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $list
 }
 
 # --- things that are built ---------------------------------------------------

@@ -74,6 +74,7 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Worker, error) {
 		return nil, err
 	}
 	log.LogTo(o.Logger)
+	o.Registry.MustRegister(fleetCollector{store.Figures})
 	host, err := os.Hostname()
 	if err != nil {
 		host = "worker"

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -67,6 +68,18 @@ func Tool(t testing.TB, path string) string {
 	path = filepath.Join(dir, "drover", path)
 	if _, err := os.Stat(path); err != nil {
 		unavailable(t, fmt.Sprintf("%v (install it with scripts/drivers.sh)", err))
+	}
+	return path
+}
+
+// Program gives the path of a program of the system, which a Debian package holds;
+// the test is skipped or fails without it.
+func Program(t testing.TB, name, pkg string) string {
+	t.Helper()
+	SkipShort(t)
+	path, err := exec.LookPath(name)
+	if err != nil {
+		unavailable(t, fmt.Sprintf("%v (scripts/setup.sh installs it with package %s)", err, pkg))
 	}
 	return path
 }

@@ -55,6 +55,7 @@ func Run(t *testing.T, open func(testing.TB) (*metadata.Store, string)) {
 		"Listening": listenCases,
 		"Control":   controlCases,
 		"Remedy":    remediationCases,
+		"Figures":   figureCases,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

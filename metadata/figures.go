@@ -1,0 +1,142 @@
+package metadata
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"drover/chunk"
+)
+
+// Figures is the state of the fleet in numbers, for alarms and the console. All
+// ages are by Postgres' clock.
+type Figures struct {
+	Moves      []MoveFigures // each leg of each unfinished move
+	Overdue    time.Duration // how long the most overdue open attempt is past its deadline; 0: none is
+	Captures   []CaptureFigures
+	Stragglers map[string]int64 // by shard: that nobody has dealt with
+	Leases     []LeaseFigures   // expired ones too, as long as their row is there
+	Proxies    int              // that are alive
+}
+
+// MoveFigures is one leg of an unfinished move.
+type MoveFigures struct {
+	Migration   chunk.MigrationID
+	Chunk       chunk.ID
+	Phase       chunk.Phase
+	Paused      bool
+	Attention   string
+	Progress    json.RawMessage
+	Lanes       json.RawMessage // their last word
+	LanesAge    *float64        // seconds since then; nil: they never said anything
+	Report      json.RawMessage // of the newest round of the verification
+	ReportAge   *float64        // seconds since then; nil: there was none
+	Mismatches  int64           // that are open
+	Quarantined int64           // that are not released
+	ServedFor   float64         // seconds since the placement that serves began to
+}
+
+// CaptureFigures is one shard's capture.
+type CaptureFigures struct {
+	Shard   string
+	Silence *float64 // seconds since it saved its position; nil: it never did
+}
+
+// LeaseFigures is one lease.
+type LeaseFigures struct {
+	Shard, Holder, Mode string
+	Waiting             bool
+	Held                float64 // seconds since its first one
+	Left                float64 // seconds until it ends; negative past that
+}
+
+// moveFiguresSQL reads every leg of every unfinished move.
+const moveFiguresSQL = `select m.id, m.chunk, m.phase, m.paused, m.needs_attention, m.progress, m.lanes,
+	extract(epoch from clock_timestamp() - m.lanes_at)::float8,
+	coalesce(v.report, '{}'), extract(epoch from clock_timestamp() - v.at)::float8,
+	(select count(*) from mismatches x where x.migration = m.id and x.resolved_at is null),
+	(select count(*) from quarantines q where q.migration = m.id and q.released_at is null),
+	coalesce((select extract(epoch from clock_timestamp() - max(r.since)) from routes r where r.placement in (m.source, m.target)), 0)::float8
+	from migrations m
+	left join lateral (select report, at from verifications where migration = m.id order by direction desc limit 1) v on true
+	where m.phase not in ('done', 'aborted') order by m.id`
+
+// Figures reads the state of the fleet in numbers.
+func (s *Store) Figures(ctx context.Context) (f Figures, err error) {
+	if f.Moves, err = figures(ctx, s, moveFiguresSQL, func(row pgx.CollectableRow) (m MoveFigures, err error) {
+		var progress, lanes, report []byte
+		err = row.Scan(&m.Migration, &m.Chunk, &m.Phase, &m.Paused, &m.Attention, &progress, &lanes, &m.LanesAge,
+			&report, &m.ReportAge, &m.Mismatches, &m.Quarantined, &m.ServedFor)
+		m.Progress, m.Lanes, m.Report = progress, lanes, report
+		return m, err
+	}); err != nil {
+		return f, err
+	}
+	const captures = `select s.name, extract(epoch from clock_timestamp() - c.saved_at)::float8
+		from shards s left join capture_positions c on c.shard = s.name order by s.name`
+	if f.Captures, err = figures(ctx, s, captures, pgx.RowToStructByPos[CaptureFigures]); err != nil {
+		return f, err
+	}
+	const leases = `select shard, holder, mode, not granted, extract(epoch from clock_timestamp() - since)::float8,
+		extract(epoch from expires_at - clock_timestamp())::float8 from leases order by shard, epoch`
+	if f.Leases, err = figures(ctx, s, leases, pgx.RowToStructByPos[LeaseFigures]); err != nil {
+		return f, err
+	}
+	type open struct {
+		Shard string
+		N     int64
+	}
+	const stragglers = `select s.name, count(g.id) from shards s left join stragglers g on g.shard = s.name and g.handled_at is null group by s.name`
+	counts, err := figures(ctx, s, stragglers, pgx.RowToStructByPos[open])
+	if err != nil {
+		return f, err
+	}
+	f.Stragglers = map[string]int64{}
+	for _, c := range counts {
+		f.Stragglers[c.Shard] = c.N
+	}
+	var overdue float64
+	const rest = `select coalesce((select extract(epoch from clock_timestamp() - min(deadline)) from attempts
+			where state in ('fencing', 'closing', 'published', 'aborting')), 0)::float8,
+		(select count(*) from proxies where seen_at > clock_timestamp() - $1::interval)`
+	err = s.pool.QueryRow(ctx, rest, ProxyLife).Scan(&overdue, &f.Proxies)
+	f.Overdue = time.Duration(max(0, overdue) * float64(time.Second))
+	return f, decode(err, "read the figures of the fleet")
+}
+
+// figures runs one of the statements.
+func figures[T any](ctx context.Context, s *Store, q string, scan pgx.RowToFunc[T]) ([]T, error) {
+	rows, err := s.pool.Query(ctx, q)
+	if err != nil {
+		return nil, decode(err, "read the figures of the fleet")
+	}
+	all, err := pgx.CollectRows(rows, scan)
+	return all, decode(err, "read the figures of the fleet")
+}
+
+// Past is what became of the fleet's moves so far.
+type Past struct {
+	Done      int           // moves that were completed
+	Aborted   int           // moves that were given up
+	Longest   time.Duration // from the registration of a completed move to its end, burn-in included
+	Switches  int           // attempts that were published
+	WentBack  int           // attempts that were not
+	Rollbacks int           // of the published ones, those back to the old placement
+	Rollback  *time.Time    // when the newest of them was
+}
+
+// Past reads what became of the fleet's moves so far.
+func (s *Store) Past(ctx context.Context) (p Past, err error) {
+	const q = `select
+		(select count(*) from migrations where id = lead and phase = 'done'), (select count(*) from migrations where id = lead and phase = 'aborted'),
+		coalesce((select extract(epoch from max(updated_at - created_at)) from migrations where id = lead and phase = 'done'), 0)::float8,
+		count(*) filter (where a.token is not null), count(*) filter (where a.state = 'aborted'),
+		count(*) filter (where a.token is not null and a.source = m.target), max(h.at) filter (where a.source = m.target)
+		from attempts a join migrations m on m.id = a.migration left join route_history h on h.token = a.token`
+	var longest float64
+	err = s.pool.QueryRow(ctx, q).Scan(&p.Done, &p.Aborted, &longest, &p.Switches, &p.WentBack, &p.Rollbacks, &p.Rollback)
+	p.Longest = time.Duration(longest * float64(time.Second))
+	return p, decode(err, "read the past of the fleet")
+}
