@@ -17,7 +17,7 @@ import (
 )
 
 func newShardCommand(a *app) *cobra.Command {
-	return group("shard", "Register replica sets and look at them", newShardAdd(a), newShardList(a), newShardCheck(a), newShardRemediate(a), newLayoutCommand(a))
+	return group("shard", "Register replica sets and look at them", newShardAdd(a), newShardList(a), newShardCheck(a), newShardRemediate(a), newLayoutCommand(a), newShardDrain(a))
 }
 
 func newShardAdd(a *app) *cobra.Command {
@@ -251,7 +251,7 @@ func newChunkCommand(a *app) *cobra.Command {
 		},
 	}
 	a.cfg.Flags(c.Flags(), config.Common)
-	return group("chunk", "Look at chunks, split and merge them", c, newChunkSplit(a), newChunkMerge(a), newChunkPack(a))
+	return group("chunk", "Look at chunks, split and merge them", c, newChunkSplit(a), newChunkMerge(a), newChunkPack(a), newChunkIsolate(a))
 }
 
 // routeJSON is one chunk in the JSON output; bounds are hexadecimal.

@@ -88,6 +88,7 @@ func newRoot(a *app) *cobra.Command {
 		newShardCommand(a), newDBCommand(a), newChunkCommand(a), newMigrateCommand(a), newValidateCommand(a), newLogCommand(a),
 		newLeaseCommand(a), newUserCommand(a),
 		newConfigCommand(a), newVersionCommand(a), newSimCommand(a), newRemediationCommand(a),
+		newRebalanceCommand(a), newBinPack(a),
 	)
 	wrapArgs(root)
 	return root

@@ -11,7 +11,7 @@ import (
 
 // SetTraffic keeps what a proxy says of the placements it talked to, as a JSON array
 // of objects with a field placement, in place of what it said before. Only those of
-// unfinished moves are kept: nobody asks for others.
+// unfinished moves are kept whole; of all others the requests, see [Store.Loads].
 func (s *Store) SetTraffic(ctx context.Context, proxy string, words json.RawMessage) error {
 	const q = `with said as (
 			select (w ->> 'placement')::bigint as placement, w as word from jsonb_array_elements($2::jsonb) w
@@ -23,8 +23,11 @@ func (s *Store) SetTraffic(ctx context.Context, proxy string, words json.RawMess
 			select $1, placement, word from said
 			where placement in (select unnest(array[source, target]) from migrations where phase not in ('done', 'aborted'))
 		on conflict (proxy, placement) do update set word = excluded.word, at = clock_timestamp()`
-	_, err := s.pool.Exec(ctx, q, proxy, string(words))
-	return decode(err, "keep the traffic of proxy %s", proxy)
+	if _, err := s.pool.Exec(ctx, q, proxy, string(words)); err != nil {
+		return decode(err, "keep the traffic of proxy %s", proxy)
+	}
+	_, err := s.pool.Exec(ctx, setLoadsSQL, proxy, string(words))
+	return decode(err, "keep the loads of proxy %s", proxy)
 }
 
 // Traffic gives what the live proxies say of a placement, one word each.

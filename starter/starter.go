@@ -37,7 +37,7 @@ func Dial(ctx context.Context, address, namespace string, l *slog.Logger) (clien
 
 // MigrateID is the workflow id of a chunk's move: the same chunk cannot be
 // started twice at once.
-func MigrateID(id chunk.ID) string { return "migrate/" + string(id) }
+func MigrateID(id chunk.ID) string { return contract.MigrateID(id) }
 
 // CaptureID is the workflow id of a shard's capture.
 func CaptureID(shard string) string { return "capture/" + shard }

@@ -47,6 +47,7 @@ type Worker struct {
 	log        *cdc.Log
 	activities *activities.Activities
 	remedier   *activities.Remedier
+	balancer   *activities.Balancer
 	watchdog   *switchover.Watchdog
 	logger     *slog.Logger
 }
@@ -102,7 +103,7 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Worker, error) {
 	}
 	return &Worker{
 		cfg: cfg, store: store, shards: clients, log: log, activities: a, logger: o.Logger,
-		remedier: newRemedier(cfg, store, o.Registry, o.Stops, o.Logger),
+		remedier: newRemedier(cfg, store, o.Registry, o.Stops, o.Logger), balancer: newBalancer(store, clients),
 		watchdog: &switchover.Watchdog{Switcher: a.Switcher, Every: watchdogEvery, Metrics: switchover.NewWatchdogMetrics(o.Registry)},
 	}, nil
 }
@@ -185,6 +186,7 @@ func (w *Worker) Run(ctx context.Context, c client.Client) error {
 		}
 		w.activities.Register(registry{x}, name)
 		w.remedier.Register(registry{x}, name)
+		w.balancer.Register(registry{x}, name)
 		if err := x.Start(); err != nil {
 			stop()
 			return fmt.Errorf("serve queue %s: %w", name, err)
@@ -215,4 +217,6 @@ func RegisterWorkflows(r worker.WorkflowRegistry) {
 	r.RegisterWorkflowWithOptions(workflows.CaptureShard, workflow.RegisterOptions{Name: contract.CaptureShardWorkflow})
 	r.RegisterWorkflowWithOptions(workflows.RemediateShard, workflow.RegisterOptions{Name: contract.RemediateShardWorkflow})
 	r.RegisterWorkflowWithOptions(workflows.WatchFleet, workflow.RegisterOptions{Name: contract.WatchFleetWorkflow})
+	r.RegisterWorkflowWithOptions(workflows.Rebalance, workflow.RegisterOptions{Name: contract.RebalanceWorkflow})
+	r.RegisterWorkflowWithOptions(workflows.BalanceRound, workflow.RegisterOptions{Name: contract.BalanceRoundWorkflow})
 }

@@ -31,6 +31,7 @@ const (
 	kafka    = "github.com/twmb/franz-go/..."
 	postgres = "github.com/jackc/pgx/v5/..."
 	s3       = "github.com/aws/..."
+	yaml     = "go.yaml.in/yaml/v3"
 	basics   = "golang.org/x/... github.com/klauspost/compress/... github.com/cespare/xxhash/... github.com/xdg-go/scram/... " + metrics
 )
 
@@ -50,6 +51,8 @@ var rules = []rule{
 	{"event", "chunk internal/failure", bsonOnly},
 	{"remediation/...", "remediation/... chunk internal/failure internal/stoppoint", bsonOnly}, // its executor knows ports only
 	{"balancer", "chunk", bsonOnly},
+	{"placement", "chunk", ""},
+	{"fleet", "balancer placement chunk contract internal/failure", bsonOnly + " " + yaml + " " + basics},
 	{"internal/failure", "", ""},
 	{"internal/stoppoint", "", ""},
 	{"internal/mongocode", "", driver},
@@ -62,7 +65,7 @@ var rules = []rule{
 	{"internal/flow", "contract internal/failure", "go.temporal.io/sdk/workflow go.temporal.io/sdk/temporal"},
 	{"workflows", "chunk contract remediation internal/flow internal/failure", "go.temporal.io/api/enums/v1 go.temporal.io/sdk/workflow go.temporal.io/sdk/temporal go.temporal.io/sdk/log"},
 	// Activities put the adapters' steps in order; a second set of types between them would only be a place for mistakes.
-	{"activities", "contract remediation gate bulkimport cdc metadata replication shard switchover validation " + vocabulary + " " + support, "go.temporal.io/sdk/activity " + driver + " " + s3 + " " + basics},
+	{"activities", "contract remediation gate fleet bulkimport cdc metadata replication shard switchover validation " + vocabulary + " " + support, "go.temporal.io/sdk/activity " + driver + " " + s3 + " " + basics},
 	{"gate", "chunk contract", metrics},
 	{"switchover/...", "switchover/... " + vocabulary + " " + support, bsonOnly + " " + basics},
 

@@ -52,6 +52,7 @@ func Run(t *testing.T, open func(testing.TB) (*metadata.Store, string)) {
 		"Leases":    leaseCases,
 		"Work":      workCases,
 		"Gate":      gateCases,
+		"Intents":   intentCases,
 		"Listening": listenCases,
 		"Control":   controlCases,
 		"Remedy":    remediationCases,

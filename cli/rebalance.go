@@ -1,0 +1,427 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"drover/balancer"
+	"drover/chunk"
+	"drover/contract"
+	"drover/fleet"
+	"drover/internal/config"
+	"drover/metadata"
+	"drover/shard"
+	"drover/starter"
+	"drover/workers"
+)
+
+// planFlags are the flags of whatever plans several moves.
+type planFlags struct {
+	settings contract.BalanceSettings
+	in       contract.RebalanceInput
+	burnIn   time.Duration
+	moveRate float64
+	fill     float64
+	yes      bool
+}
+
+// add makes the flags.
+func (p *planFlags) add(f *pflag.FlagSet) {
+	f.Float64Var(&p.settings.ShardBytes, "shard-bytes", 0, "bytes that a shard may hold; 0: what is rebuilt within two hours")
+	f.Float64Var(&p.settings.ShardOps, "shard-ops", 0, "requests per second that a shard may serve; 0: 20000")
+	f.Float64Var(&p.settings.ShardApply, "shard-apply", 0, "changes per second that a shard can apply beside its own work; 0: is not asked")
+	f.Float64Var(&p.moveRate, "move-rate", 0, "bytes per second of one move, for the expected time; 0: 31457280")
+	f.IntVar(&p.in.AtOnce, "at-once", 4, "moves that copy at once")
+	f.DurationVar(&p.burnIn, "burn-in", 0, "how long old placements are kept current for a rollback; 0: the default of the kind of move")
+	f.StringVar(&p.in.Approval, "approval", contract.Automatic, "automatic, or manual: each switch waits for drover migrate approve")
+	f.StringVar(&p.in.Complete, "complete", contract.Automatic, "automatic, or manual: each old placement is kept until drover migrate complete")
+	f.StringVar(&p.in.Reason, "reason", "", "shown to people")
+}
+
+// addYes makes the flag that starts what is planned.
+func (p *planFlags) addYes(f *pflag.FlagSet) {
+	f.BoolVar(&p.yes, "yes", false, "start the plan; without it the plan is only shown")
+}
+
+// view reads the fleet with what the flags say.
+func (a *app) view(ctx context.Context, cmd *cobra.Command, store *metadata.Store, s contract.BalanceSettings) (fleet.View, error) {
+	clients := shard.NewClients(a.cfg.Secret, shard.Options{})
+	defer func() { _ = clients.Close(context.WithoutCancel(ctx)) }()
+	r := fleet.Reader{Metadata: store, Sizes: workers.Sizes(clients), Settings: s, Sources: map[string]string{}}
+	for flag, name := range map[string]string{"shard-bytes": "shardBytes", "shard-ops": "shardOps", "shard-apply": "shardApply"} {
+		if cmd.Flags().Changed(flag) {
+			r.Sources[name] = "flag --" + flag
+		}
+	}
+	file, err := desired(ctx, store)
+	if err != nil {
+		return fleet.View{}, err
+	}
+	r.File = file
+	return r.Read(ctx)
+}
+
+// desired gives the fleet file that was applied last, nil when there is none.
+func desired(ctx context.Context, store *metadata.Store) (*fleet.File, error) {
+	states, err := store.DesiredStates(ctx, 1)
+	if err != nil || len(states) == 0 {
+		return nil, err
+	}
+	f, err := fleet.Parse([]byte(states[0].Content))
+	if err != nil {
+		return nil, fmt.Errorf("read desired state %d: %w", states[0].Version, err)
+	}
+	return f, nil
+}
+
+// planned is what a plan says to people.
+type planned struct {
+	contract.FleetPlan
+	Kind     string            `json:"kind"`
+	Subject  string            `json:"subject,omitempty"`
+	Bytes    int64             `json:"bytes"`
+	Expected contract.Duration `json:"expected"`
+	Started  *starter.Run      `json:"started,omitempty"`
+	State    string            `json:"state,omitempty"`
+}
+
+// carryOut shows a plan, and starts it where --yes was given. Exit status 3: it
+// has moves and was not started.
+func (a *app) carryOut(cmd *cobra.Command, p *planFlags, kind, subject string, make func(context.Context, *metadata.Store, fleet.View) (contract.FleetPlan, error)) error {
+	settings := p.settings
+	settings.CoolDown = -1 // what a person asks for is not held up by it
+	var plan contract.FleetPlan
+	err := a.withStore(cmd, func(ctx context.Context, store *metadata.Store) error {
+		v, err := a.view(ctx, cmd, store, settings)
+		if err != nil {
+			return err
+		}
+		plan, err = make(ctx, store, v)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	rate, source := p.moveRate, "flag --move-rate"
+	if rate <= 0 {
+		rate, source = fleet.DefaultMoveRate, "default: a moderate copy over one network card"
+	}
+	plan.Figures = append(plan.Figures, contract.Figure{Name: "moveRate", Value: bytesText(int64(rate)) + "/s of one move", Source: source})
+	out := planned{FleetPlan: plan, Kind: kind, Subject: subject}
+	for _, m := range plan.Moves {
+		out.Bytes += m.Bytes
+	}
+	if atOnce := min(p.in.AtOnce, len(plan.Moves)); atOnce > 0 {
+		out.Expected = contract.Duration(time.Duration(balancer.Days(float64(out.Bytes), rate, atOnce) * 24 * float64(time.Hour)).Round(time.Second))
+	}
+	if p.yes && len(plan.Moves) > 0 {
+		if err := a.startPlan(cmd, p, &out); err != nil {
+			return err
+		}
+	}
+	if err := a.printPlan(out); err != nil {
+		return err
+	}
+	if !p.yes && len(plan.Moves) > 0 && cmd.Flags().Lookup("yes") != nil {
+		return &exitError{exitWaits}
+	}
+	return nil
+}
+
+// startPlan starts a plan and waits until it is admitted.
+func (a *app) startPlan(cmd *cobra.Command, p *planFlags, out *planned) error {
+	in := p.in
+	in.Kind, in.Subject, in.Moves, in.Emptied, in.FiguresAt = out.Kind, out.Subject, out.Moves, out.Emptied, out.FiguresAt
+	in.BurnIn, in.RequestedBy = contract.Duration(p.burnIn), a.user()
+	return a.withStarter(cmd, func(ctx context.Context, s *starter.Starter) error {
+		run, err := s.Rebalance(ctx, in)
+		if err != nil {
+			return err
+		}
+		wait, cancel := context.WithTimeout(ctx, registerPatience)
+		defer cancel()
+		ok, err := s.Opened(wait, run)
+		if err != nil {
+			return err
+		}
+		out.Started, out.State = &run, "started"
+		if !ok {
+			out.State = fmt.Sprintf("no worker has taken it within %s; it waits for one: drover worker", registerPatience)
+		}
+		return nil
+	})
+}
+
+// printPlan shows a plan: moves with reasons, what is refused, and what it relies on.
+func (a *app) printPlan(p planned) error {
+	if a.output == "json" {
+		return writeJSON(a.env.Stdout, p)
+	}
+	say := func(format string, args ...any) { _, _ = fmt.Fprintf(a.env.Stdout, format+"\n", args...) }
+	rows := make([][]string, 0, len(p.Moves))
+	for _, m := range p.Moves {
+		what := "move"
+		if m.Reshape != nil {
+			what = "cut out and move"
+		}
+		rows = append(rows, []string{string(m.Chunk), what, m.From, m.To, bytesText(m.Bytes), m.Reason})
+	}
+	if len(rows) == 0 {
+		say("nothing has to move")
+	} else if err := writeTable(a.env.Stdout, []string{"CHUNK", "WHAT", "FROM", "TO", "BYTES", "WHY"}, rows); err != nil {
+		return err
+	}
+	for _, x := range p.Splits {
+		say("split %s into %d: %s (drover chunk split %s --into %d --to SHARD)", x.Chunk, x.Parts, x.Reason, x.Chunk, x.Parts)
+	}
+	for _, x := range p.Refusals {
+		say("not done: %s: %s", x.Subject, x.Reason)
+		if x.Offer != "" {
+			say("          instead: %s", x.Offer)
+		}
+	}
+	if p.Before > 0 {
+		say("worst shard %.1f %% before, %.1f %% after; the fleet %.1f %%", 100*p.Before, 100*p.After, 100*p.Mean)
+	}
+	say("%d moves, %s, about %s of copying; read at %s", len(p.Moves), bytesText(p.Bytes), time.Duration(p.Expected), p.FiguresAt.UTC().Format(time.RFC3339))
+	rows = nil
+	for _, f := range p.Figures {
+		rows = append(rows, []string{f.Name, f.Value, f.Source})
+	}
+	if err := writeTable(a.env.Stdout, []string{"FIGURE", "VALUE", "FROM"}, rows); err != nil {
+		return err
+	}
+	switch {
+	case p.Started != nil:
+		say("%s as %s; drover rebalance status %s", p.State, p.Started.WorkflowID, p.Started.WorkflowID)
+	case len(p.Moves) > 0:
+		say("nothing was started; --yes starts it")
+	}
+	return nil
+}
+
+func newRebalanceCommand(a *app) *cobra.Command {
+	return group("rebalance", "Plan and run moves that level the fleet, and follow what was started",
+		newRebalancePlan(a, false), newRebalancePlan(a, true), newRebalanceStatus(a), newRebalanceStop(a))
+}
+
+// newRebalancePlan makes rebalance plan and rebalance start.
+func newRebalancePlan(a *app, start bool) *cobra.Command {
+	var p planFlags
+	use, short := "plan", "Show which moves would relieve the worst shards, and why"
+	if start {
+		use, short = "start", "Start the moves that relieve the worst shards; without --yes they are only shown"
+	}
+	c := &cobra.Command{
+		Use: use, Short: short, Args: cobra.NoArgs,
+		Long: short + ".\nThe fleet is read anew; figures older than five minutes are not acted on. A move that would fight an open intent is refused by name.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.carryOut(cmd, &p, contract.RebalanceIntent, "", func(_ context.Context, _ *metadata.Store, v fleet.View) (contract.FleetPlan, error) {
+				return v.Balance(p.settings, v.Fleet.At)
+			})
+		},
+	}
+	p.add(c.Flags())
+	p.addPolicy(c.Flags())
+	if start {
+		p.addYes(c.Flags())
+	}
+	a.cfg.Flags(c.Flags(), config.Common)
+	return c
+}
+
+// addPolicy makes the flags that say when a shard is relieved.
+func (p *planFlags) addPolicy(f *pflag.FlagSet) {
+	f.Float64Var(&p.settings.Start, "start-at", 0, "a shard is relieved when its use lies so much above the mean; 0: 0.20")
+	f.Float64Var(&p.settings.Stop, "stop-at", 0, "and down to so much above it; 0: 0.05")
+	f.Float64Var(&p.settings.Full, "full", 0, "or when its use is above this, 0 to 1; 0: 0.85")
+	f.Float64Var(&p.settings.MinGain, "min-gain", 0, "a move that takes less of a shard's use off is not made; 0: 0.002")
+	f.IntVar(&p.settings.MaxMoves, "max-moves", 0, "of one plan; 0: no limit")
+}
+
+func newShardDrain(a *app) *cobra.Command {
+	var p planFlags
+	c := &cobra.Command{
+		Use: "drain SHARD", Short: "Move everything off a shard; without --yes the plan is only shown", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.carryOut(cmd, &p, contract.DrainIntent, args[0], func(_ context.Context, _ *metadata.Store, v fleet.View) (contract.FleetPlan, error) {
+				return v.Drain(args[0], p.fill)
+			})
+		},
+	}
+	p.add(c.Flags())
+	p.addYes(c.Flags())
+	c.Flags().Float64Var(&p.fill, "fill", 0.85, "up to which use other shards are filled, 0 to 1")
+	a.cfg.Flags(c.Flags(), config.Common)
+	return c
+}
+
+func newBinPack(a *app) *cobra.Command {
+	var p planFlags
+	c := &cobra.Command{
+		Use: "binpack", Short: "Empty as many shards as possible; without --yes the plan is only shown", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.carryOut(cmd, &p, contract.BinPackIntent, "", func(_ context.Context, _ *metadata.Store, v fleet.View) (contract.FleetPlan, error) {
+				return v.Pack(p.fill)
+			})
+		},
+	}
+	p.add(c.Flags())
+	p.addYes(c.Flags())
+	c.Flags().Float64Var(&p.fill, "fill", 0.7, "up to which use shards are filled, 0 to 1")
+	a.cfg.Flags(c.Flags(), config.Common)
+	return c
+}
+
+func newChunkIsolate(a *app) *cobra.Command {
+	var p planFlags
+	var to, key, database string
+	c := &cobra.Command{
+		Use: "isolate CHUNK | --db DATABASE --key VALUE, --to SHARD", Short: "Give a chunk, or one key, a shard of its own; without --yes the plan is only shown",
+		Args: cobra.MaximumNArgs(1),
+		Long: "Give a chunk, or one key, a shard of its own. A key is cut out of its chunk first. Chunks that live on the shard already are named and stay.\n" +
+			"The way back is drover migrate rollback during burn-in, and drover chunk merge afterwards.",
+		Example: "  drover chunk isolate shop/0003 --to shard-c --yes\n  drover chunk isolate --db shop --key '\"c-17\"' --to shard-c",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if (len(args) == 1) == (key != "") || (key != "") != (database != "") {
+				return &usageError{errors.New("want a chunk, or --db and --key")}
+			}
+			subject := database + "/" + key
+			if len(args) == 1 {
+				subject = args[0]
+			}
+			return a.carryOut(cmd, &p, contract.IsolateIntent, subject, func(ctx context.Context, store *metadata.Store, v fleet.View) (contract.FleetPlan, error) {
+				r, point, err := whichChunk(ctx, store, args, database, key)
+				if err != nil {
+					return contract.FleetPlan{}, err
+				}
+				return v.Isolate(r, point, to)
+			})
+		},
+	}
+	p.add(c.Flags())
+	p.addYes(c.Flags())
+	c.Flags().StringVar(&to, "to", "", "the shard (needed)")
+	c.Flags().StringVar(&database, "db", "", "logical database of --key")
+	c.Flags().StringVar(&key, "key", "", "value of the shard key as extended JSON")
+	_ = c.MarkFlagRequired("to")
+	a.cfg.Flags(c.Flags(), config.Common)
+	return c
+}
+
+// whichChunk finds the chunk that is named, or the one that holds a key with its point.
+func whichChunk(ctx context.Context, store *metadata.Store, args []string, database, key string) (chunk.Route, *chunk.Key, error) {
+	if len(args) == 1 {
+		r, err := store.Route(ctx, chunk.ID(args[0]))
+		return r, nil, err
+	}
+	db, err := store.Database(ctx, database)
+	if err != nil {
+		return chunk.Route{}, nil, err
+	}
+	k, err := keyPoint(db.KeySpace, key)
+	if err != nil {
+		return chunk.Route{}, nil, err
+	}
+	routes, err := store.Routes(ctx, database)
+	if err != nil {
+		return chunk.Route{}, nil, err
+	}
+	for _, r := range routes {
+		if r.Chunk.Range.Contains(k) {
+			return r, &k, nil
+		}
+	}
+	return chunk.Route{}, nil, fmt.Errorf("no chunk of %s holds %s", database, key)
+}
+
+// keyPoint gives the point of a value that is written as extended JSON.
+func keyPoint(space chunk.KeySpace, text string) (chunk.Key, error) {
+	var d struct {
+		V bson.RawValue `bson:"v"`
+	}
+	if err := bson.UnmarshalExtJSON([]byte(`{"v":`+text+`}`), false, &d); err != nil {
+		return "", &usageError{fmt.Errorf(`%q: want one value as extended JSON, as "m" or {"$oid":"..."}: %w`, text, err)}
+	}
+	k, err := space.Point(d.V)
+	if err != nil {
+		return "", &usageError{fmt.Errorf("%q: %w", text, err)}
+	}
+	return k, nil
+}
+
+func newRebalanceStatus(a *app) *cobra.Command {
+	c := &cobra.Command{
+		Use: "status [ID]", Short: "List the intents, or show how far each move of one is", Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				return a.withStarter(cmd, func(ctx context.Context, s *starter.Starter) error {
+					st, err := s.RebalanceStatus(ctx, args[0])
+					if err != nil {
+						return err
+					}
+					return a.printIntent(st)
+				})
+			}
+			return a.withStore(cmd, func(ctx context.Context, store *metadata.Store) error {
+				all, err := store.Intents(ctx, 50)
+				if err != nil {
+					return err
+				}
+				return a.print(all, []string{"ID", "MOVES", "BY", "OPENED", "ENDED", "REASON"}, func() (rows [][]string) {
+					for _, i := range all {
+						ended := "runs"
+						if i.EndedAt != nil {
+							ended = i.EndedAt.UTC().Format(time.RFC3339)
+						}
+						rows = append(rows, []string{i.WorkflowID, strconv.Itoa(len(i.Chunks)), i.RequestedBy, i.OpenedAt.UTC().Format(time.RFC3339), ended, i.Reason})
+					}
+					return rows
+				})
+			})
+		},
+	}
+	a.cfg.Flags(c.Flags(), config.Common)
+	return c
+}
+
+// printIntent shows how far an intent is.
+func (a *app) printIntent(st contract.RebalanceState) error {
+	return a.print(st, []string{"CHUNK", "FROM", "TO", "STATE", "WHY"}, func() (rows [][]string) {
+		for _, m := range st.Moves {
+			why := m.Why
+			if why == "" {
+				why = m.Reason
+			}
+			rows = append(rows, []string{string(m.Chunk), m.From, m.To, m.State, why})
+		}
+		return append(rows, []string{"waiting for", st.WaitingFor}, []string{"stopped", st.Stopped})
+	})
+}
+
+func newRebalanceStop(a *app) *cobra.Command {
+	in := contract.UpdateInput{}
+	c := &cobra.Command{
+		Use: "stop ID", Short: "Start no further move of an intent; those that run go on", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			in.By = a.user()
+			return a.withStarter(cmd, func(ctx context.Context, s *starter.Starter) error {
+				st, err := s.StopRebalance(ctx, args[0], in)
+				if err != nil {
+					return err
+				}
+				return a.printIntent(st)
+			})
+		},
+	}
+	c.Flags().StringVar(&in.Reason, "reason", "", "kept in the workflow's history")
+	a.cfg.Flags(c.Flags(), config.Common)
+	return c
+}

@@ -1,0 +1,246 @@
+// Package fleet is the fleet as it is (figures of shards and chunks, each with
+// where it comes from) and as it is wanted (the fleet file), and what leads from
+// the one to the other.
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"drover/balancer"
+	"drover/chunk"
+	"drover/contract"
+	"drover/placement"
+)
+
+// What a shard can take, unless settings say otherwise.
+const (
+	RebuildRate     = 100 << 20 // bytes per second at which a member is rebuilt
+	DefaultShardOps = 20_000.0  // requests per second
+	defaultCoolDown = time.Hour
+	DefaultMoveRate = 30 << 20 // bytes per second of one move
+)
+
+// Metadata is what reading a fleet needs of the metadata.
+type Metadata interface {
+	Now(ctx context.Context) (time.Time, error)
+	Shards(ctx context.Context) ([]chunk.Shard, error)
+	Databases(ctx context.Context) ([]chunk.Database, error)
+	Routes(ctx context.Context, database string) ([]chunk.Route, error)
+	RouteAges(ctx context.Context) (map[chunk.ID]time.Duration, error)
+	Loads(ctx context.Context) (map[chunk.PlacementID]float64, error)
+	Moving(ctx context.Context) (map[chunk.ID]string, error)
+}
+
+// Sizes gives how many bytes a database on a shard holds.
+type Sizes func(ctx context.Context, s chunk.Shard, database string) (int64, error)
+
+// View is a fleet at one moment.
+type View struct {
+	Fleet     balancer.Fleet
+	Figures   []contract.Figure
+	Routes    []chunk.Route // in the order of Fleet.Chunks
+	Databases map[string]chunk.Database
+	Rules     placement.Rules
+	Moving    map[chunk.ID]string // chunks of unfinished moves, by workflow
+	Silent    []contract.Refused  // shards that did not answer
+	Conflicts []contract.Refused  // chunks that the rules want in two places
+}
+
+// Reader reads fleets.
+type Reader struct {
+	Metadata Metadata
+	Sizes    Sizes
+	Settings contract.BalanceSettings
+	Sources  map[string]string // of settings, by their JSON name; one that is missing is a default
+	File     *File             // the desired state; nil: there is none
+}
+
+// readAtOnce bounds how many shards are read at once, and readLook one of them.
+const (
+	readAtOnce = 8
+	readLook   = 20 * time.Second
+)
+
+// Read reads the fleet. A shard that does not answer takes nothing and gives
+// nothing: its chunks stay, and it is named.
+func (r *Reader) Read(ctx context.Context) (View, error) {
+	var v View
+	at, err := r.Metadata.Now(ctx)
+	if err != nil {
+		return v, err
+	}
+	shards, err := r.Metadata.Shards(ctx)
+	if err != nil {
+		return v, err
+	}
+	databases, err := r.Metadata.Databases(ctx)
+	if err != nil {
+		return v, err
+	}
+	if v.Routes, err = r.Metadata.Routes(ctx, ""); err != nil {
+		return v, err
+	}
+	v.Databases = map[string]chunk.Database{}
+	for _, d := range databases {
+		v.Databases[d.Name] = d
+	}
+	v.Fleet.At = at
+	r.capacities(&v, shards)
+	if err := r.loads(ctx, &v, shards); err != nil {
+		return v, err
+	}
+	if r.File != nil {
+		r.zones(&v)
+	}
+	return v, nil
+}
+
+// figure notes a number with where it comes from, and gives it.
+func (r *Reader) figure(v *View, name string, set, otherwise float64, unit, why string) float64 {
+	f := contract.Figure{Name: name, Source: "default: " + why}
+	if set > 0 {
+		otherwise = set
+		f.Source = r.Sources[name]
+		if f.Source == "" {
+			f.Source = "settings of the round"
+		}
+	}
+	f.Value = fmt.Sprintf("%.0f %s", otherwise, unit)
+	v.Figures = append(v.Figures, f)
+	return otherwise
+}
+
+// capacities lists the shards with what each can take.
+func (r *Reader) capacities(v *View, shards []chunk.Shard) {
+	limit := balancer.SizeLimit(RebuildRate, balancer.MaxRebuild)
+	bytes := r.figure(v, "shardBytes", r.Settings.ShardBytes, limit, "bytes of a shard",
+		fmt.Sprintf("what is rebuilt within %s at %d MiB/s", balancer.MaxRebuild, RebuildRate>>20))
+	ops := r.figure(v, "shardOps", r.Settings.ShardOps, DefaultShardOps, "requests/s of a shard", "nobody has measured it")
+	apply := r.figure(v, "shardApply", r.Settings.ShardApply, 0, "changes/s that a shard can apply beside its work", "not asked for")
+	v.Figures = append(v.Figures,
+		contract.Figure{Name: "chunk bytes", Value: "documents and indexes", Source: "dbStats of the serving placement"},
+		contract.Figure{
+			Name: "chunk operations", Value: "mean of the last minute",
+			Source: "the proxies' word; they do not tell reads from writes, so that all count as writes",
+		})
+	for _, s := range shards {
+		v.Fleet.Shards = append(v.Fleet.Shards, balancer.Shard{
+			Name: s.Name, Capacity: balancer.Load{Bytes: bytes, Ops: ops}, Apply: apply,
+		})
+	}
+}
+
+// loads lists the chunks with what each asks of its shard.
+func (r *Reader) loads(ctx context.Context, v *View, shards []chunk.Shard) error {
+	rates, err := r.Metadata.Loads(ctx)
+	if err != nil {
+		return err
+	}
+	if v.Moving, err = r.Metadata.Moving(ctx); err != nil {
+		return err
+	}
+	ages, err := r.Metadata.RouteAges(ctx)
+	if err != nil {
+		return err
+	}
+	cool := time.Duration(r.Settings.CoolDown)
+	if cool == 0 {
+		cool = defaultCoolDown
+	}
+	index := map[string]int{}
+	for i, s := range shards {
+		index[s.Name] = i
+	}
+	for _, route := range v.Routes {
+		c := balancer.Chunk{ID: string(route.Chunk.ID), Shard: index[route.Placement.Shard]}
+		c.Load.Ops = rates[route.Placement.ID]
+		c.Load.Writes = c.Load.Ops
+		if by, ok := v.Moving[route.Chunk.ID]; ok {
+			c.Fixed = "it is being moved by " + by
+		} else if age, ok := ages[route.Chunk.ID]; ok && age < cool {
+			c.Fixed = fmt.Sprintf("it came to %s %s ago and cools down for %s", route.Placement.Shard, age.Round(time.Second), cool)
+		}
+		v.Fleet.Chunks = append(v.Fleet.Chunks, c)
+	}
+	return r.sizes(ctx, v, shards)
+}
+
+// sizes asks every shard how much its chunks hold.
+func (r *Reader) sizes(ctx context.Context, v *View, shards []chunk.Shard) error {
+	on := make([][]int, len(shards))
+	for i, c := range v.Fleet.Chunks {
+		on[c.Shard] = append(on[c.Shard], i)
+	}
+	var mu sync.Mutex
+	var g errgroup.Group
+	g.SetLimit(readAtOnce)
+	for at, s := range shards {
+		g.Go(func() error {
+			look, cancel := context.WithTimeout(ctx, readLook)
+			defer cancel()
+			for _, i := range on[at] {
+				n, err := r.Sizes(look, s, v.Routes[i].Placement.Database)
+				if err != nil {
+					if ctx.Err() != nil {
+						return context.Cause(ctx)
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					r.silent(v, at, err)
+					return nil
+				}
+				v.Fleet.Chunks[i].Load.Bytes = float64(n)
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// silent sets a shard aside.
+func (r *Reader) silent(v *View, at int, why error) {
+	s := &v.Fleet.Shards[at]
+	s.Closed = true
+	v.Silent = append(v.Silent, contract.Refused{Subject: s.Name, Reason: "it did not say how much it holds: " + why.Error(), Offer: "drover shard check " + s.Name})
+	for i := range v.Fleet.Chunks {
+		if c := &v.Fleet.Chunks[i]; c.Shard == at && c.Fixed == "" {
+			c.Fixed = "its shard did not say how much it holds"
+		}
+	}
+}
+
+// zones lays the placement rules over the fleet.
+func (r *Reader) zones(v *View) {
+	rules := r.File.Rules(v.Databases)
+	v.Rules = rules
+	for i := range v.Fleet.Shards {
+		v.Fleet.Shards[i].Zone = r.File.Zone(v.Fleet.Shards[i].Name)
+	}
+	for i, route := range v.Routes {
+		c := &v.Fleet.Chunks[i]
+		d, err := rules.Chunk(route.Chunk, v.Databases[route.Chunk.Database].KeySpace)
+		if err != nil {
+			c.Fixed = "the placement rules contradict each other about it"
+			v.Conflicts = append(v.Conflicts, contract.Refused{Subject: c.ID, Reason: err.Error(), Offer: "drover chunk isolate gives the tenant a chunk of its own"})
+			continue
+		}
+		c.Zone = d.Rule.Target.Zone
+		if d.Rule.Target.Shard != "" {
+			c.Zone = r.File.Zone(d.Rule.Target.Shard)
+			if c.Fixed == "" {
+				c.Fixed = "pinned by " + d.Rule.String()
+			}
+		}
+	}
+}
+
+// Index finds a shard of the view.
+func (v View) Index(shard string) int {
+	return slices.IndexFunc(v.Fleet.Shards, func(s balancer.Shard) bool { return s.Name == shard })
+}

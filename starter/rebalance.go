@@ -1,0 +1,135 @@
+package starter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
+
+	"drover/contract"
+	"drover/internal/failure"
+)
+
+// balanceSchedule is the id of the schedule of the balancer's rounds.
+const balanceSchedule = "balance-rounds"
+
+// Rebalance starts an intent; the same one is refused while it runs, never joined.
+func (s *Starter) Rebalance(ctx context.Context, in contract.RebalanceInput) (Run, error) {
+	id := contract.RebalanceID(in.Kind, in.Subject)
+	run, err := s.client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
+		ID:                                       id,
+		TaskQueue:                                contract.ControlQueue,
+		WorkflowIDReusePolicy:                    enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
+		WorkflowExecutionErrorWhenAlreadyStarted: true,
+		StaticSummary:                            fmt.Sprintf("%s %s: %d moves", in.Kind, in.Subject, len(in.Moves)),
+		StaticDetails:                            in.Reason,
+	}, contract.RebalanceWorkflow, in)
+	if _, running := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); running {
+		return Run{}, failure.New(failure.Invalid, "rebalance.running", "%s runs already", id).
+			WithHint("drover rebalance status %s shows it", id)
+	}
+	if err != nil {
+		return Run{}, fmt.Errorf("start %s: %w", id, err)
+	}
+	return Run{WorkflowID: run.GetID(), RunID: run.GetRunID()}, nil
+}
+
+// openPoll is how often an intent is asked whether it was admitted.
+const openPoll = 250 * time.Millisecond
+
+// Opened waits until an intent is admitted, and gives its refusal where it is not.
+// False: no worker has answered before ctx ended.
+func (s *Starter) Opened(ctx context.Context, run Run) (bool, error) {
+	tick := time.NewTicker(openPoll)
+	defer tick.Stop()
+	for {
+		d, err := s.client.DescribeWorkflowExecution(ctx, run.WorkflowID, run.RunID)
+		if err != nil {
+			return false, fmt.Errorf("look at %s: %w", run.WorkflowID, err)
+		}
+		if d.GetWorkflowExecutionInfo().GetStatus() != enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING {
+			err := s.client.GetWorkflow(ctx, run.WorkflowID, run.RunID).Get(ctx, nil)
+			if e, ok := errors.AsType[*temporal.ApplicationError](err); ok {
+				var kind, hint string
+				if e.HasDetails() {
+					_ = e.Details(&kind, &hint) // an error without them has no hint
+				}
+				return true, failure.New(failure.Invalid, e.Type(), "%s", e.Message()).WithHint("%s", hint)
+			}
+			return true, err
+		}
+		if st, err := s.RebalanceStatus(ctx, run.WorkflowID); err == nil && !st.OpenedAt.IsZero() {
+			return true, nil
+		}
+		select {
+		case <-ctx.Done():
+			return false, nil
+		case <-tick.C:
+		}
+	}
+}
+
+// RebalanceStatus asks the newest run of an intent where it is.
+func (s *Starter) RebalanceStatus(ctx context.Context, id string) (contract.RebalanceState, error) {
+	var st contract.RebalanceState
+	v, err := s.client.QueryWorkflow(ctx, id, "", contract.StatusQuery)
+	if err != nil {
+		return st, noIntent(err, id)
+	}
+	return st, v.Get(&st)
+}
+
+// StopRebalance lets an intent start no further move.
+func (s *Starter) StopRebalance(ctx context.Context, id string, in contract.UpdateInput) (contract.RebalanceState, error) {
+	var st contract.RebalanceState
+	h, err := s.client.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
+		WorkflowID: id, UpdateName: contract.StopUpdate, Args: []any{in}, WaitForStage: client.WorkflowUpdateStageCompleted,
+	})
+	if err != nil {
+		return st, noIntent(err, id)
+	}
+	return st, h.Get(ctx, &st)
+}
+
+// noIntent says that Temporal knows no such intent.
+func noIntent(err error, id string) error {
+	if _, ok := errors.AsType[*serviceerror.NotFound](err); ok {
+		return failure.New(failure.Invalid, "rebalance.not_running", "%s does not run", id).WithHint("drover rebalance status lists the intents")
+	}
+	return fmt.Errorf("ask %s: %w", id, err)
+}
+
+// Balance lets a schedule run the balancer's rounds; one that exists is changed.
+func (s *Starter) Balance(ctx context.Context, every time.Duration, in contract.RoundInput) error {
+	action := &client.ScheduleWorkflowAction{
+		ID: balanceSchedule, Workflow: contract.BalanceRoundWorkflow, Args: []any{in}, TaskQueue: contract.ControlQueue,
+		WorkflowExecutionTimeout: 30 * time.Minute, StaticSummary: "a round of the balancer",
+	}
+	spec := client.ScheduleSpec{Intervals: []client.ScheduleIntervalSpec{{Every: every}}}
+	_, err := s.client.ScheduleClient().Create(ctx, client.ScheduleOptions{
+		ID: balanceSchedule, Spec: spec, Action: action, Overlap: enumspb.SCHEDULE_OVERLAP_POLICY_SKIP, TriggerImmediately: true,
+	})
+	if !errors.Is(err, temporal.ErrScheduleAlreadyRunning) {
+		return err
+	}
+	return s.client.ScheduleClient().GetHandle(ctx, balanceSchedule).Update(ctx, client.ScheduleUpdateOptions{
+		DoUpdate: func(u client.ScheduleUpdateInput) (*client.ScheduleUpdate, error) {
+			u.Description.Schedule.Action, u.Description.Schedule.Spec = action, &spec
+			return &client.ScheduleUpdate{Schedule: &u.Description.Schedule}, nil
+		},
+	})
+}
+
+// Unbalance removes the schedule. What runs goes on.
+func (s *Starter) Unbalance(ctx context.Context) error {
+	err := s.client.ScheduleClient().GetHandle(ctx, balanceSchedule).Delete(ctx)
+	if _, ok := errors.AsType[*serviceerror.NotFound](err); ok {
+		return nil
+	}
+	return err
+}
