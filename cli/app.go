@@ -21,6 +21,7 @@ import (
 	"drover/contract"
 	"drover/devstack"
 	"drover/internal/config"
+	"drover/internal/failure"
 	"drover/internal/logging"
 	"drover/metadata"
 	"drover/starter"
@@ -92,7 +93,7 @@ func (a *app) withStore(cmd *cobra.Command, do func(context.Context, *metadata.S
 	if err := a.load(cmd, config.Common); err != nil {
 		return err
 	}
-	store, err := metadata.Open(cmd.Context(), a.cfg.PostgresDSN)
+	store, err := a.openStore(cmd.Context())
 	if err != nil {
 		return err
 	}
@@ -101,6 +102,19 @@ func (a *app) withStore(cmd *cobra.Command, do func(context.Context, *metadata.S
 		return err
 	}
 	return do(cmd.Context(), store)
+}
+
+// openStore connects to the metadata, and says what may be done when that fails.
+func (a *app) openStore(ctx context.Context) (*metadata.Store, error) {
+	store, err := metadata.Open(ctx, a.cfg.PostgresDSN)
+	if err == nil {
+		return store, nil
+	}
+	if _, told := errors.AsType[*failure.Error](err); told || ctx.Err() != nil {
+		return nil, err
+	}
+	return nil, failure.New(failure.Transient, "metadata.unreachable", "reach the metadata at %s: %w", a.fleet(), err).
+		WithHint("drover dev status shows the dev stack; --postgres-dsn names another server; drover config show tells where the setting comes from")
 }
 
 // withStarter runs do with Temporal.

@@ -31,6 +31,9 @@ const (
 // usageError is a command line that cannot be right.
 type usageError struct{ error }
 
+// Unwrap gives what cannot be right.
+func (e *usageError) Unwrap() error { return e.error }
+
 // exitError ends with a status after everything has been said.
 type exitError struct{ code int }
 
@@ -39,30 +42,47 @@ func (e *exitError) Error() string { return fmt.Sprintf("exit status %d", e.code
 // Main runs one command and returns the exit status: 0 done, 1 failed, 2
 // misused, 3 waits for a person.
 func Main(ctx context.Context, env Env) int {
-	root := newRoot(&app{env: env})
+	a := &app{env: env}
+	root := newRoot(a)
 	root.SetArgs(env.Args)
 	root.SetIn(env.Stdin)
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
-	return status(env.Stderr, root.ExecuteContext(ctx))
+	return status(env.Stderr, a.output, root.ExecuteContext(ctx))
+}
+
+// problem is an error as JSON.
+type problem struct {
+	Error  string `json:"error"`
+	Code   string `json:"code,omitempty"`
+	Hint   string `json:"hint,omitempty"`
+	Status int    `json:"exitStatus"`
 }
 
 // status says what went wrong, once, with what to do about it.
-func status(stderr io.Writer, err error) int {
+func status(stderr io.Writer, output string, err error) int {
 	if err == nil {
 		return exitDone
 	}
 	if e, ok := errors.AsType[*exitError](err); ok {
 		return e.code
 	}
-	_, _ = fmt.Fprintln(stderr, "drover:", err)
-	if e, ok := errors.AsType[*failure.Error](err); ok && e.Hint != "" {
-		_, _ = fmt.Fprintln(stderr, "hint:", e.Hint)
+	p := problem{Error: err.Error(), Status: exitFailed}
+	if e, ok := errors.AsType[*failure.Error](err); ok {
+		p.Code, p.Hint = e.Code, e.Hint
 	}
 	if _, ok := errors.AsType[*usageError](err); ok {
-		return exitMisused
+		p.Status = exitMisused
 	}
-	return exitFailed
+	if output == "json" {
+		_ = writeJSON(stderr, p)
+		return p.Status
+	}
+	_, _ = fmt.Fprintln(stderr, "drover:", p.Error)
+	if p.Hint != "" {
+		_, _ = fmt.Fprintln(stderr, "hint:", p.Hint)
+	}
+	return p.Status
 }
 
 // newRoot is the whole command tree.
@@ -72,16 +92,18 @@ func newRoot(a *app) *cobra.Command {
 		Short:         "Move chunks of data between MongoDB shards while they are in use",
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Args:          subcommand,
+		RunE:          showHelp,
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
+	root.SetFlagErrorFunc(misused)
 	pf := root.PersistentFlags()
 	pf.StringVarP(&a.output, "output", "o", "table", "output format: table or json")
 	pf.StringVar(&a.file, "config", "", "YAML file with settings, by flag name")
-	root.PersistentPreRunE = func(*cobra.Command, []string) error {
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if a.output != "table" && a.output != "json" {
 			return &usageError{fmt.Errorf("--output %q: want table or json", a.output)}
 		}
-		return nil
+		return checkFlags(cmd)
 	}
 	root.AddCommand(
 		newDevCommand(a), newDemoCommand(a), newWorkerCommand(a), newProxyCommand(a),
@@ -90,6 +112,7 @@ func newRoot(a *app) *cobra.Command {
 		newConfigCommand(a), newVersionCommand(a), newSimCommand(a), newRemediationCommand(a),
 		newRebalanceCommand(a), newBinPack(a),
 	)
+	addExamples(root)
 	wrapArgs(root)
 	return root
 }
@@ -99,7 +122,7 @@ func wrapArgs(c *cobra.Command) {
 	if check := c.Args; check != nil {
 		c.Args = func(cmd *cobra.Command, args []string) error {
 			if err := check(cmd, args); err != nil {
-				return &usageError{fmt.Errorf("%s: %w; see %s --help", cmd.CommandPath(), err, cmd.CommandPath())}
+				return misused(cmd, err)
 			}
 			return nil
 		}
@@ -111,10 +134,13 @@ func wrapArgs(c *cobra.Command) {
 
 // group is a command that only holds others.
 func group(use, short string, subs ...*cobra.Command) *cobra.Command {
-	c := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-		_ = cmd.Help()
-		return &exitError{exitMisused}
-	}}
+	c := &cobra.Command{Use: use, Short: short, Args: subcommand, RunE: showHelp}
 	c.AddCommand(subs...)
 	return c
+}
+
+// showHelp is what a command does that only holds others.
+func showHelp(cmd *cobra.Command, _ []string) error {
+	_ = cmd.Help()
+	return &exitError{exitMisused}
 }

@@ -163,7 +163,10 @@ func newDevDown(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return devstack.Down(cmd.Context(), opts, a.devProgress())
+			if err := devstack.Down(cmd.Context(), opts, a.devProgress()); err != nil {
+				return err
+			}
+			return a.told("the stack is stopped; its data is kept in %s", opts.Dir)
 		},
 	}
 	return flags.add(cmd)
@@ -179,7 +182,10 @@ func newDevReset(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return devstack.Reset(cmd.Context(), opts, a.devProgress())
+			if err := devstack.Reset(cmd.Context(), opts, a.devProgress()); err != nil {
+				return err
+			}
+			return a.told("the stack is stopped and its data in %s deleted", opts.Dir)
 		},
 	}
 	return flags.add(cmd)

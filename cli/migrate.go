@@ -98,10 +98,20 @@ func (a *app) registered(ctx context.Context, s *starter.Starter, run starter.Ru
 // verb makes the command of one update.
 func (a *app) verb(name, short string) *cobra.Command {
 	in := contract.UpdateInput{}
+	var yes bool
+	destroys := destroying[name]
 	c := &cobra.Command{
 		Use: name + " CHUNK", Short: short, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in.By = a.user()
+			if destroys != "" {
+				if err := a.load(cmd, config.Common); err != nil {
+					return err
+				}
+				if err := a.confirm(yes, fmt.Sprintf(destroys, args[0]), args[0]); err != nil {
+					return err
+				}
+			}
 			return a.withStarter(cmd, func(ctx context.Context, s *starter.Starter) error {
 				st, err := s.Ask(ctx, chunk.ID(args[0]), name, in)
 				if err != nil {
@@ -112,8 +122,17 @@ func (a *app) verb(name, short string) *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&in.Reason, "reason", "", "kept in the workflow's history")
+	if destroys != "" {
+		yesFlag(c, &yes)
+	}
 	a.cfg.Flags(c.Flags(), config.Common)
 	return c
+}
+
+// destroying says what the verbs that remove a copy of data do.
+var destroying = map[string]string{ //nolint:gochecknoglobals // a constant table
+	contract.AbortUpdate:    "removes the target's copy of %s",
+	contract.CompleteUpdate: "drops the placement of %s that does not serve, and with it the way back",
 }
 
 // user is who runs the command, for the history.

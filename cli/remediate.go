@@ -139,7 +139,10 @@ func newRemediationStop(a *app) *cobra.Command {
 		Use: "stop", Short: "Let no operation begin any more, on any shard", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withStore(cmd, func(ctx context.Context, store *metadata.Store) error {
-				return store.StopRemediation(ctx, a.user(), reason)
+				if err := store.StopRemediation(ctx, a.user(), reason); err != nil {
+					return err
+				}
+				return a.told("remediation is stopped: no operation begins any more in the fleet %s", a.fleet())
 			})
 		},
 	}
@@ -152,7 +155,12 @@ func newRemediationResume(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "resume", Short: "End a stop; runs that it ended are started again by the watch or by hand", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withStore(cmd, func(ctx context.Context, store *metadata.Store) error { return store.ResumeRemediation(ctx) })
+			return a.withStore(cmd, func(ctx context.Context, store *metadata.Store) error {
+				if err := store.ResumeRemediation(ctx); err != nil {
+					return err
+				}
+				return a.told("remediation may begin operations again in the fleet %s", a.fleet())
+			})
 		},
 	}
 	a.cfg.Flags(c.Flags(), config.Common)
@@ -169,7 +177,12 @@ func newRemediationWatch(a *app) *cobra.Command {
 			if err := in.Rates.Validate(); err != nil {
 				return &usageError{err}
 			}
-			return a.withStarter(cmd, func(ctx context.Context, s *starter.Starter) error { return s.Watch(ctx, every, in) })
+			return a.withStarter(cmd, func(ctx context.Context, s *starter.Starter) error {
+				if err := s.Watch(ctx, every, in); err != nil {
+					return err
+				}
+				return a.told("the fleet is looked at every %s; drover remediation status shows what is found", every)
+			})
 		},
 	}
 	f := c.Flags()
@@ -187,7 +200,12 @@ func newRemediationUnwatch(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "unwatch", Short: "Look at the fleet no more; what runs goes on", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withStarter(cmd, func(ctx context.Context, s *starter.Starter) error { return s.Unwatch(ctx) })
+			return a.withStarter(cmd, func(ctx context.Context, s *starter.Starter) error {
+				if err := s.Unwatch(ctx); err != nil {
+					return err
+				}
+				return a.told("the fleet is not looked at any more")
+			})
 		},
 	}
 	a.cfg.Flags(c.Flags(), config.Common)

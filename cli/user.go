@@ -157,7 +157,10 @@ func newUserPasswd(a *app) *cobra.Command {
 				return err
 			}
 			return a.withStore(cmd, func(ctx context.Context, store *metadata.Store) error {
-				return store.PutProxyUser(ctx, userOf(args[0], credentials), true)
+				if err := store.PutProxyUser(ctx, userOf(args[0], credentials), true); err != nil {
+					return err
+				}
+				return a.told("the password of %s was changed", args[0])
 			})
 		},
 	}
@@ -166,14 +169,22 @@ func newUserPasswd(a *app) *cobra.Command {
 }
 
 func newUserRemove(a *app) *cobra.Command {
+	var yes bool
 	c := &cobra.Command{
 		Use: "remove NAME", Short: "Remove a user; its connections may do nothing any more within seconds", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withStore(cmd, func(ctx context.Context, store *metadata.Store) error {
-				return store.RemoveProxyUser(ctx, args[0])
+				if err := a.confirm(yes, "removes the user "+args[0], args[0]); err != nil {
+					return err
+				}
+				if err := store.RemoveProxyUser(ctx, args[0]); err != nil {
+					return err
+				}
+				return a.told("the user %s was removed", args[0])
 			})
 		},
 	}
+	yesFlag(c, &yes)
 	a.cfg.Flags(c.Flags(), config.Common)
 	return c
 }
