@@ -50,8 +50,9 @@ func (p *planFlags) addYes(f *pflag.FlagSet) {
 	f.BoolVar(&p.yes, "yes", false, "start the plan; without it the plan is only shown")
 }
 
-// view reads the fleet with what the flags say.
-func (a *app) view(ctx context.Context, cmd *cobra.Command, store *metadata.Store, s contract.BalanceSettings) (fleet.View, error) {
+// view reads the fleet with what the flags say, over a fleet file: nil is the one
+// that was applied last.
+func (a *app) view(ctx context.Context, cmd *cobra.Command, store *metadata.Store, s contract.BalanceSettings, file *fleet.File) (fleet.View, error) {
 	clients := shard.NewClients(a.cfg.Secret, shard.Options{})
 	defer func() { _ = clients.Close(context.WithoutCancel(ctx)) }()
 	r := fleet.Reader{Metadata: store, Sizes: workers.Sizes(clients), Settings: s, Sources: map[string]string{}}
@@ -60,11 +61,13 @@ func (a *app) view(ctx context.Context, cmd *cobra.Command, store *metadata.Stor
 			r.Sources[name] = "flag --" + flag
 		}
 	}
-	file, err := desired(ctx, store)
-	if err != nil {
-		return fleet.View{}, err
-	}
 	r.File = file
+	if file == nil {
+		var err error
+		if r.File, err = desired(ctx, store); err != nil {
+			return fleet.View{}, err
+		}
+	}
 	return r.Read(ctx)
 }
 
@@ -92,14 +95,22 @@ type planned struct {
 	State    string            `json:"state,omitempty"`
 }
 
-// carryOut shows a plan, and starts it where --yes was given. Exit status 3: it
+// planFunc makes a plan of a view.
+type planFunc func(context.Context, *metadata.Store, fleet.View) (contract.FleetPlan, error)
+
+// carryOut is carryOutOver the fleet file that was applied last.
+func (a *app) carryOut(cmd *cobra.Command, p *planFlags, kind, subject string, plan planFunc) error {
+	return a.carryOutOver(cmd, p, kind, subject, nil, plan)
+}
+
+// carryOutOver shows a plan, and starts it where --yes was given. Exit status 3: it
 // has moves and was not started.
-func (a *app) carryOut(cmd *cobra.Command, p *planFlags, kind, subject string, make func(context.Context, *metadata.Store, fleet.View) (contract.FleetPlan, error)) error {
+func (a *app) carryOutOver(cmd *cobra.Command, p *planFlags, kind, subject string, file *fleet.File, make planFunc) error {
 	settings := p.settings
 	settings.CoolDown = -1 // what a person asks for is not held up by it
 	var plan contract.FleetPlan
 	err := a.withStore(cmd, func(ctx context.Context, store *metadata.Store) error {
-		v, err := a.view(ctx, cmd, store, settings)
+		v, err := a.view(ctx, cmd, store, settings, file)
 		if err != nil {
 			return err
 		}

@@ -152,3 +152,12 @@ func (w *catalogWork) compare(ctx context.Context) (now shard.CollectionInfo, er
 	}
 	return now, nil
 }
+
+// ChangeCatalog changes a collection of a logical database on all its chunks, as
+// a client's command through a proxy would.
+func ChangeCatalog(ctx context.Context, store *metadata.Store, secret string, change proxy.CatalogChange) error {
+	clients := shard.NewClients(secret, shard.Options{})
+	defer func() { _ = clients.Close(context.WithoutCancel(ctx)) }()
+	_, err := (&catalog{store: store, clients: clients}).Change(ctx, change)
+	return err
+}
