@@ -110,7 +110,7 @@ func newRoot(a *app) *cobra.Command {
 		newShardCommand(a), newDBCommand(a), newChunkCommand(a), newMigrateCommand(a), newValidateCommand(a), newLogCommand(a),
 		newLeaseCommand(a), newUserCommand(a),
 		newConfigCommand(a), newVersionCommand(a), newSimCommand(a), newRemediationCommand(a),
-		newRebalanceCommand(a), newBinPack(a), newApplyCommand(a), newDiffCommand(a), newPlacementCommand(a), newFleetCommand(a),
+		newRebalanceCommand(a), newBinPack(a), newApplyCommand(a), newDiffCommand(a), newPlacementCommand(a), newFleetCommand(a), newBalancerCommand(a),
 	)
 	addExamples(root)
 	wrapArgs(root)

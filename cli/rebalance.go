@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 	"drover/contract"
 	"drover/fleet"
 	"drover/internal/config"
+	"drover/internal/failure"
 	"drover/metadata"
 	"drover/shard"
 	"drover/starter"
@@ -34,15 +36,20 @@ type planFlags struct {
 
 // add makes the flags.
 func (p *planFlags) add(f *pflag.FlagSet) {
-	f.Float64Var(&p.settings.ShardBytes, "shard-bytes", 0, "bytes that a shard may hold; 0: what is rebuilt within two hours")
-	f.Float64Var(&p.settings.ShardOps, "shard-ops", 0, "requests per second that a shard may serve; 0: 20000")
-	f.Float64Var(&p.settings.ShardApply, "shard-apply", 0, "changes per second that a shard can apply beside its own work; 0: is not asked")
+	p.addCapacities(f)
 	f.Float64Var(&p.moveRate, "move-rate", 0, "bytes per second of one move, for the expected time; 0: 31457280")
 	f.IntVar(&p.in.AtOnce, "at-once", 4, "moves that copy at once")
 	f.DurationVar(&p.burnIn, "burn-in", 0, "how long old placements are kept current for a rollback; 0: the default of the kind of move")
 	f.StringVar(&p.in.Approval, "approval", contract.Automatic, "automatic, or manual: each switch waits for drover migrate approve")
 	f.StringVar(&p.in.Complete, "complete", contract.Automatic, "automatic, or manual: each old placement is kept until drover migrate complete")
 	f.StringVar(&p.in.Reason, "reason", "", "shown to people")
+}
+
+// addCapacities makes the flags that say what a shard can take.
+func (p *planFlags) addCapacities(f *pflag.FlagSet) {
+	f.Float64Var(&p.settings.ShardBytes, "shard-bytes", 0, "bytes that a shard may hold; 0: what is rebuilt within two hours")
+	f.Float64Var(&p.settings.ShardOps, "shard-ops", 0, "requests per second that a shard may serve; 0: 20000")
+	f.Float64Var(&p.settings.ShardApply, "shard-apply", 0, "changes per second that a shard can apply beside its own work; 0: is not asked")
 }
 
 // addYes makes the flag that starts what is planned.
@@ -425,6 +432,9 @@ func newRebalanceStop(a *app) *cobra.Command {
 			in.By = a.user()
 			return a.withStarter(cmd, func(ctx context.Context, s *starter.Starter) error {
 				st, err := s.StopRebalance(ctx, args[0], in)
+				if failure.HasCode(err, "rebalance.not_running") {
+					return a.closeLost(cmd, args[0], in, err)
+				}
 				if err != nil {
 					return err
 				}
@@ -435,4 +445,26 @@ func newRebalanceStop(a *app) *cobra.Command {
 	c.Flags().StringVar(&in.Reason, "reason", "", "kept in the workflow's history")
 	a.cfg.Flags(c.Flags(), config.Common)
 	return c
+}
+
+// closeLost ends an intent whose workflow was terminated before it could.
+func (a *app) closeLost(cmd *cobra.Command, id string, in contract.UpdateInput, notRunning error) error {
+	return a.withStore(cmd, func(ctx context.Context, store *metadata.Store) error {
+		all, err := store.Intents(ctx, 1000)
+		if err != nil {
+			return err
+		}
+		for _, i := range all {
+			if i.WorkflowID != id || i.EndedAt != nil {
+				continue
+			}
+			outcome, err := json.Marshal(contract.RebalanceResult{Stopped: "by " + in.By + ": its workflow was gone"})
+			if err != nil {
+				return err
+			}
+			_, _ = fmt.Fprintf(a.env.Stdout, "%s is closed: its workflow was gone; moves that it started go on\n", id)
+			return store.CloseIntent(ctx, i.Run, outcome)
+		}
+		return notRunning
+	})
 }

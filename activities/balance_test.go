@@ -1,0 +1,138 @@
+package activities_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/testsuite"
+
+	"drover/activities"
+	"drover/chunk"
+	"drover/contract"
+	"drover/metadata"
+)
+
+// balanceBooks is the metadata of a fleet of two shards, of which one is hot.
+type balanceBooks struct {
+	opened  metadata.Intent
+	notes   []metadata.Note
+	desired string
+}
+
+func (b *balanceBooks) Now(context.Context) (time.Time, error) {
+	return time.Unix(1_800_000_000, 0), nil
+}
+
+func (b *balanceBooks) Shards(context.Context) ([]chunk.Shard, error) {
+	return []chunk.Shard{{Name: "shard-a"}, {Name: "shard-b"}}, nil
+}
+
+func (b *balanceBooks) Databases(context.Context) ([]chunk.Database, error) {
+	return []chunk.Database{{Name: "shop", KeySpace: chunk.Hashed}}, nil
+}
+
+func (b *balanceBooks) Routes(context.Context, string) (out []chunk.Route, _ error) {
+	for i, r := range chunk.Hashed.Split(4) {
+		id := chunk.NewID("shop", i+1)
+		out = append(out, chunk.Route{
+			Chunk:     chunk.Chunk{ID: id, Database: "shop", Range: r},
+			Placement: chunk.Placement{ID: chunk.PlacementID(i + 1), Chunk: id, Shard: "shard-a"},
+		})
+	}
+	return out, nil
+}
+
+func (b *balanceBooks) RouteAges(context.Context) (map[chunk.ID]time.Duration, error) {
+	return map[chunk.ID]time.Duration{"shop/0001": time.Minute}, nil
+}
+
+func (b *balanceBooks) Loads(context.Context) (map[chunk.PlacementID]float64, error) {
+	return map[chunk.PlacementID]float64{1: 3000, 2: 3000, 3: 3000, 4: 3000}, nil
+}
+
+func (b *balanceBooks) Moving(context.Context) (map[chunk.ID]string, error) { return nil, nil }
+
+func (b *balanceBooks) OpenIntent(_ context.Context, i metadata.Intent) (time.Time, error) {
+	b.opened = i
+	return time.Unix(1_800_000_000, 0), nil
+}
+
+func (b *balanceBooks) CloseIntent(context.Context, string, json.RawMessage) error { return nil }
+
+func (b *balanceBooks) MovesSince(context.Context, []string, time.Time) ([]metadata.ChunkMove, error) {
+	return nil, nil
+}
+
+func (b *balanceBooks) KeepRound(_ context.Context, _ json.RawMessage, notes []metadata.Note) ([]string, error) {
+	b.notes = notes
+	return []string{"shard-a"}, nil
+}
+
+func (b *balanceBooks) DesiredStates(context.Context, int) ([]metadata.DesiredState, error) {
+	if b.desired == "" {
+		return nil, nil
+	}
+	return []metadata.DesiredState{{Version: 1, Content: b.desired}}, nil
+}
+
+// planRound plans one round over b.
+func planRound(t *testing.T, b *balanceBooks) contract.FleetPlan {
+	t.Helper()
+
+	env := new(testsuite.WorkflowTestSuite).NewTestActivityEnvironment()
+	x := &activities.Balancer{Ledger: b, Sizes: func(context.Context, chunk.Shard, string) (int64, error) { return 1 << 30, nil }}
+	x.Register(env, contract.BulkQueue)
+	v, err := env.ExecuteActivity(contract.PlanRound.Name, contract.RoundInput{})
+	require.NoError(t, err)
+	var plan contract.FleetPlan
+	require.NoError(t, v.Get(&plan))
+	return plan
+}
+
+// TestRoundPlansByTheRulesThatWereApplied: a chunk that cools down or is pinned stays.
+func TestRoundPlansByTheRulesThatWereApplied(t *testing.T) {
+	t.Parallel()
+
+	plan := planRound(t, &balanceBooks{})
+	require.NotEmpty(t, plan.Moves)
+	for _, m := range plan.Moves {
+		require.NotEqual(t, chunk.ID("shop/0001"), m.Chunk, "it cools down")
+	}
+	plan = planRound(t, &balanceBooks{desired: `
+shards: [{name: shard-a}, {name: shard-b}]
+databases: [{name: shop, collections: [{name: orders}]}]
+placement:
+  pins: [{chunk: shop/0002, shard: shard-a}, {chunk: shop/0003, shard: shard-a}, {chunk: shop/0004, shard: shard-a}]
+`})
+	require.Empty(t, plan.Moves)
+	require.NotEmpty(t, plan.Refusals, "why nothing moves is said")
+}
+
+// TestIntentNamesWhatItFills: also the shards of a cut.
+func TestIntentNamesWhatItFills(t *testing.T) {
+	t.Parallel()
+
+	b := &balanceBooks{}
+	_, err := (&activities.Balancer{Ledger: b}).OpenIntent(t.Context(), contract.IntentInput{RebalanceInput: contract.RebalanceInput{
+		Moves: []contract.PlannedMove{{Chunk: "shop/0001", To: "b"}, {Chunk: "shop/0002", Reshape: &contract.Reshape{Shards: []string{"a", "c", "b"}}}},
+	}})
+	require.NoError(t, err)
+	require.Equal(t, []string{"shop/0001", "shop/0002"}, b.opened.Chunks)
+	require.Equal(t, []string{"b", "a", "c"}, b.opened.Filled)
+}
+
+// TestRoundNotesEachSubjectOnce with the first reason.
+func TestRoundNotesEachSubjectOnce(t *testing.T) {
+	t.Parallel()
+
+	b := &balanceBooks{}
+	r, err := (&activities.Balancer{Ledger: b}).RecordRound(t.Context(), contract.RoundResult{Plan: contract.FleetPlan{
+		Refusals: []contract.Refused{{Subject: "shard-a", Reason: "one"}, {Subject: "shard-a", Reason: "two"}},
+	}})
+	require.NoError(t, err)
+	require.Equal(t, []string{"shard-a"}, r.Said)
+	require.Equal(t, []metadata.Note{{Subject: "shard-a", Reason: "one"}}, b.notes)
+}
