@@ -78,4 +78,7 @@ func TestLiveSplitAndMerge(t *testing.T) {
 	placements, err := f.store.Placements(t.Context(), "")
 	require.NoError(t, err)
 	require.Len(t, placements, 3, "a placement was left behind")
+	left, err := f.store.Cleanups(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, left, "a clean-up was not finished")
 }
