@@ -5,6 +5,18 @@ import "github.com/spf13/cobra"
 // examples shows how each command is called, where it does not say so itself. A
 // test parses every line.
 var examples = map[string]string{ //nolint:gochecknoglobals // a constant table
+	"binpack":             "drover binpack --yes",
+	"rebalance plan":      "drover rebalance plan",
+	"rebalance start":     "drover rebalance start --yes",
+	"rebalance status":    "drover rebalance status 3",
+	"rebalance stop":      "drover rebalance stop 3",
+	"shard drain":         "drover shard drain shard-a --yes",
+	"apply":               "drover apply -f fleet.yaml --yes",
+	"diff":                "drover diff -f fleet.yaml",
+	"fleet history":       "drover fleet history",
+	"balancer start":      "drover balancer start",
+	"balancer status":     "drover balancer status",
+	"balancer stop":       "drover balancer stop",
 	"chunk list":          "drover chunk list flights",
 	"config show":         "drover config show --role proxy",
 	"db clients":          "drover db clients",

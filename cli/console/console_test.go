@@ -1,0 +1,174 @@
+package console_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"drover/chunk"
+	"drover/cli/console"
+	"drover/contract"
+	"drover/metadata"
+)
+
+// noon is when the pages of these tests are made.
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// busyFleet is a fleet in which everything happens at once.
+func busyFleet() console.Snapshot {
+	secs, long := 2.0, 400.0
+	route := func(id chunk.ID, db, shard string) chunk.Route {
+		return chunk.Route{Chunk: chunk.Chunk{ID: id, Database: db}, Placement: chunk.Placement{Shard: shard}}
+	}
+	progress, err := json.Marshal(contract.Progress{Step: "import", Documents: 250, DocumentsTotal: 1000, PerSecond: 50, Since: noon.Add(-5 * time.Second), At: noon})
+	if err != nil {
+		panic(err)
+	}
+	moving := chunk.Chunk{ID: "flights/0001", Database: "flights"}
+	return console.Snapshot{
+		At: noon.Add(-time.Second),
+		Shards: []chunk.Shard{
+			{Name: "shard-a", Capabilities: chunk.Capabilities{Version: "7.0.4", SetName: "a", Members: 3}},
+			{Name: "shard-b", Capabilities: chunk.Capabilities{Version: "7.0.4", SetName: "b", Members: 3}},
+		},
+		Routes: []chunk.Route{route("flights/0001", "flights", "shard-a"), route("users/0001", "users", "shard-b")},
+		Moves: []metadata.Migration{
+			{
+				ID: 7, Lead: 7, Chunk: moving, TargetChunk: moving, Source: chunk.Placement{Shard: "shard-a"}, Target: chunk.Placement{Shard: "shard-b"},
+				Phase: chunk.Importing, Progress: progress, WorkflowID: "migrate/flights/0001", RequestedBy: "<ann>", CreatedAt: noon.Add(-time.Minute),
+			},
+			{ID: 6, Chunk: chunk.Chunk{ID: "users/0001"}, Phase: chunk.Done, WorkflowID: "migrate/users/0001", CreatedAt: noon.Add(-time.Hour)},
+		},
+		Attempts: []console.Attempt{{
+			Attempt: metadata.Attempt{ID: 12, Chunk: "users/0001", State: chunk.AttemptDone, Token: 4, CreatedAt: noon.Add(-time.Minute)},
+			Steps:   []contract.TimelineMark{{Step: "fenced", AtUS: 20_000}, {Step: "drained", AtUS: 50_000}},
+		}},
+		Figures:    metadata.Figures{Captures: []metadata.CaptureFigures{{Shard: "shard-a", Silence: &secs}, {Shard: "shard-b", Silence: &long}}},
+		Leases:     []metadata.LeaseRow{{Lease: metadata.Lease{Shard: "shard-b", Holder: "migration 7", Mode: metadata.SharedLease, ExpiresAt: noon.Add(time.Minute)}, Since: noon}},
+		Stragglers: []metadata.Straggler{{ID: 3, Shard: "shard-a", Placement: 41, Kind: "insert", SeenAt: noon.Add(-time.Minute)}},
+		Proxies:    []metadata.Proxy{{ID: "p1", Address: "10.0.0.1:27017"}},
+		Runs:       []metadata.Remediation{{Shard: "shard-b", WorkflowID: "remediate/shard-b", Waiting: true, StartedAt: noon.Add(-time.Minute)}},
+	}
+}
+
+// fixture is a console whose parts fail when they are told to.
+type fixture struct {
+	c                 *console.Console
+	metaDown, askDown bool
+	kafkaDown         bool
+	now               time.Time
+}
+
+func newFixture() *fixture {
+	f := &fixture{now: noon}
+	f.c = &console.Console{
+		Fleet: "db:5432/drover", Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return f.now },
+		Temporal: func(id string) string { return "http://ui/workflows/" + id },
+		Read: func(context.Context) (console.Snapshot, error) {
+			if f.metaDown {
+				return console.Snapshot{}, errors.New("connection refused")
+			}
+			return busyFleet(), nil
+		},
+		Ask: func(context.Context, chunk.ID) (contract.Status, error) {
+			if f.askDown {
+				return contract.Status{}, errors.New("no worker")
+			}
+			return contract.Status{Step: "copy slices", WaitingFor: "the loaders"}, nil
+		},
+		Parts: []console.Part{{Name: "Kafka", Address: "k:9092", Without: "nothing is captured", Check: func(context.Context) error {
+			if f.kafkaDown {
+				return errors.New("dial k:9092: refused")
+			}
+			return nil
+		}}},
+	}
+	return f
+}
+
+// get asks for a page, later than anything that was asked before.
+func (f *fixture) get(t *testing.T, method, path string) (int, string) {
+	t.Helper()
+
+	f.now = f.now.Add(time.Minute)
+	srv := httptest.NewServer(f.c.Handler())
+	defer srv.Close()
+	req, err := http.NewRequestWithContext(t.Context(), method, srv.URL+path, nil)
+	require.NoError(t, err)
+	res, err := srv.Client().Do(req)
+	require.NoError(t, err)
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	return res.StatusCode, string(body)
+}
+
+func TestPageShowsTheFleet(t *testing.T) {
+	t.Parallel()
+
+	code, body := newFixture().get(t, http.MethodGet, "/")
+	require.Equal(t, http.StatusOK, code)
+	for _, want := range []string{
+		"shard-a", "7.0.4, 3 members", "users/0001", "importing to shard-b", "25%", "15s", "the loaders", "copy slices",
+		`href="http://ui/workflows/migrate/flights/0001"`, "drained 30.0", "50.0 ms", "migration 7", "Stragglers: writes", "p41", "waits for the lease",
+		"p1 at 10.0.0.1:27017", "&lt;ann&gt;",
+	} {
+		require.Contains(t, body, want)
+	}
+	require.NotContains(t, body, "ZgotmplZ", "a value was refused by the template")
+	require.NotContains(t, body, "<script")
+	require.NotContains(t, body, `class="part down"`)
+}
+
+// With a part of the stack down the page says which, and what does not work then.
+func TestPageWithPartsDown(t *testing.T) {
+	t.Parallel()
+
+	f := newFixture()
+	f.kafkaDown, f.askDown = true, true
+	_, body := f.get(t, http.MethodGet, "/")
+	require.Contains(t, body, "dial k:9092: refused")
+	require.Contains(t, body, "Meanwhile: nothing is captured")
+	require.Contains(t, body, "its workflow does not answer")
+
+	f.metaDown = true
+	_, body = f.get(t, http.MethodGet, "/")
+	require.Contains(t, body, "The metadata does not answer:</strong> connection refused")
+	require.Contains(t, body, "What follows is 2m1s old")
+	require.Contains(t, body, "flights/0001", "what was read before is shown")
+
+	blind := newFixture()
+	blind.metaDown = true
+	code, body := blind.get(t, http.MethodGet, "/")
+	require.Equal(t, http.StatusOK, code)
+	require.Contains(t, body, "Nothing of the fleet is known before it does")
+}
+
+// Nothing can be changed, and the same is there as JSON.
+func TestReadOnlyAndJSON(t *testing.T) {
+	t.Parallel()
+
+	f := newFixture()
+	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch} {
+		code, _ := f.get(t, method, "/")
+		require.Equal(t, http.StatusMethodNotAllowed, code, method)
+	}
+	code, _ := f.get(t, http.MethodGet, "/etc/passwd")
+	require.Equal(t, http.StatusNotFound, code)
+	_, body := f.get(t, http.MethodGet, "/fleet.json")
+	var page console.Page
+	require.NoError(t, json.Unmarshal([]byte(body), &page))
+	require.Equal(t, 25, page.Moves[0].Percent)
+	require.Equal(t, "15s", page.Moves[0].ETA)
+	require.Equal(t, chunk.ID("flights/0001"), page.Shards[1].Arriving[0].ID)
+	require.True(t, page.Shards[1].Silent)
+	require.False(t, page.Shards[0].Silent)
+}
