@@ -55,6 +55,10 @@ func (b *balanceBooks) Loads(context.Context) (map[chunk.PlacementID]float64, er
 
 func (b *balanceBooks) Moving(context.Context) (map[chunk.ID]string, error) { return nil, nil }
 
+func (b *balanceBooks) IntentClaims(context.Context) (chunks map[chunk.ID]string, emptied, filled map[string]string, err error) {
+	return nil, nil, nil, nil
+}
+
 func (b *balanceBooks) OpenIntent(_ context.Context, i metadata.Intent) (time.Time, error) {
 	b.opened = i
 	return time.Unix(1_800_000_000, 0), nil

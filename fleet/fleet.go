@@ -35,6 +35,7 @@ type Metadata interface {
 	RouteAges(ctx context.Context) (map[chunk.ID]time.Duration, error)
 	Loads(ctx context.Context) (map[chunk.PlacementID]float64, error)
 	Moving(ctx context.Context) (map[chunk.ID]string, error)
+	IntentClaims(ctx context.Context) (chunks map[chunk.ID]string, emptied, filled map[string]string, err error)
 }
 
 // Sizes gives how many bytes a database on a shard holds.
@@ -48,6 +49,7 @@ type View struct {
 	Databases map[string]chunk.Database
 	Rules     placement.Rules
 	Moving    map[chunk.ID]string // chunks of unfinished moves, by workflow
+	Filled    map[string]string   // shards that open intents fill, by intent
 	Silent    []contract.Refused  // shards that did not answer
 	Conflicts []contract.Refused  // chunks that the rules want in two places
 }
@@ -92,6 +94,9 @@ func (r *Reader) Read(ctx context.Context) (View, error) {
 	}
 	v.Fleet.At = at
 	r.capacities(&v, shards)
+	if err := r.claims(ctx, &v); err != nil {
+		return v, err
+	}
 	if err := r.loads(ctx, &v, shards); err != nil {
 		return v, err
 	}
@@ -136,13 +141,35 @@ func (r *Reader) capacities(v *View, shards []chunk.Shard) {
 	}
 }
 
+// claims reads what moves already, or will by an open intent. A shard that an
+// intent empties takes nothing.
+func (r *Reader) claims(ctx context.Context, v *View) error {
+	var err error
+	if v.Moving, err = r.Metadata.Moving(ctx); err != nil {
+		return err
+	}
+	chunks, emptied, filled, err := r.Metadata.IntentClaims(ctx)
+	if err != nil {
+		return err
+	}
+	if v.Moving == nil {
+		v.Moving = map[chunk.ID]string{}
+	}
+	for c, by := range chunks {
+		v.Moving[c] = by
+	}
+	v.Filled = filled
+	for i := range v.Fleet.Shards {
+		s := &v.Fleet.Shards[i]
+		s.Closed = s.Closed || emptied[s.Name] != ""
+	}
+	return nil
+}
+
 // loads lists the chunks with what each asks of its shard.
 func (r *Reader) loads(ctx context.Context, v *View, shards []chunk.Shard) error {
 	rates, err := r.Metadata.Loads(ctx)
 	if err != nil {
-		return err
-	}
-	if v.Moving, err = r.Metadata.Moving(ctx); err != nil {
 		return err
 	}
 	ages, err := r.Metadata.RouteAges(ctx)

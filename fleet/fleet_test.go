@@ -21,6 +21,13 @@ type books struct {
 	ages      map[chunk.ID]time.Duration
 	loads     map[chunk.PlacementID]float64
 	moving    map[chunk.ID]string
+	emptied   map[string]string
+	filled    map[string]string
+	claimed   map[chunk.ID]string
+}
+
+func (b books) IntentClaims(context.Context) (chunks map[chunk.ID]string, emptied, filled map[string]string, err error) {
+	return b.claimed, b.emptied, b.filled, nil
 }
 
 func (b books) Now(context.Context) (time.Time, error)                        { return time.Unix(1_800_000_000, 0), nil }
@@ -194,4 +201,26 @@ func fixed(to map[chunk.ID]string) map[chunk.ID]string {
 		}
 	}
 	return to
+}
+
+// TestOpenIntentIsNamedByAPlanThatFightsIt, and what it empties is not filled.
+func TestOpenIntentIsNamedByAPlanThatFightsIt(t *testing.T) {
+	t.Parallel()
+
+	b := someBooks()
+	b.claimed = map[chunk.ID]string{"shop/0001": "rebalance/reconcile"}
+	b.filled = map[string]string{"shard-c": "rebalance/reconcile"}
+	b.emptied = map[string]string{"shard-b": "rebalance/drain/shard-b"}
+	v := read(t, b, contract.BalanceSettings{}, "")
+	_, err := v.Drain("shard-c", 0.8)
+	require.ErrorContains(t, err, "rebalance/reconcile moves chunks to it")
+	_, err = v.Isolate(b.routes[0], nil, "shard-c")
+	require.ErrorContains(t, err, "rebalance/reconcile moves it")
+	p, err := v.Drain("shard-a", 0.8)
+	require.NoError(t, err)
+	require.Len(t, p.Moves, 2)
+	for _, m := range p.Moves {
+		require.Equal(t, "shard-c", m.To, "the other one is being emptied")
+	}
+	require.Contains(t, p.Refusals[0].Reason, "rebalance/reconcile")
 }

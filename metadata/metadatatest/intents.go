@@ -26,6 +26,11 @@ var intentCases = map[string]func(*testing.T, *fleet){
 		}
 		require.NoError(t, open("r1", "rebalance/drain/a", []string{"db/0001"}, []string{"a"}, []string{"b"}))
 		require.NoError(t, open("r1", "rebalance/drain/a", []string{"db/0001"}, []string{"a"}, []string{"b"}), "the same run asks again")
+		chunks, emptied, filled, err := f.IntentClaims(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, map[chunk.ID]string{"db/0001": "rebalance/drain/a"}, chunks)
+		require.Equal(t, map[string]string{"a": "rebalance/drain/a"}, emptied)
+		require.Equal(t, map[string]string{"b": "rebalance/drain/a"}, filled)
 		for what, err := range map[string]error{
 			"both move db/0001": open("r2", "rebalance/x", []string{"db/0001", "db/0002"}, nil, []string{"c"}),
 			"it fills a":        open("r3", "rebalance/y", []string{"db/0003"}, nil, []string{"a"}),

@@ -1,0 +1,140 @@
+package scenario_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"drover/chunk"
+	"drover/contract"
+	"drover/demo/workload"
+)
+
+// drover runs one command and gives its status and what it printed.
+func (f *fleet) drover(args ...string) (status int, stdout, stderr string) {
+	f.t.Helper()
+	var out, errs bytes.Buffer
+	cmd := exec.CommandContext(f.t.Context(), binary, args...) //nolint:gosec // our own binary
+	cmd.Env, cmd.Stdout, cmd.Stderr = f.env, &out, &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return exit.ExitCode(), out.String(), errs.String()
+	}
+	require.NoError(f.t, err)
+	return 0, out.String(), errs.String()
+}
+
+// on counts the placements on a shard, in whatever state.
+func (f *fleet) on(shard string) int {
+	f.t.Helper()
+	all, err := f.store.Placements(f.t.Context(), shard)
+	require.NoError(f.t, err)
+	return len(all)
+}
+
+// TestLiveFleetUnderControl applies a fleet file that pins a chunk elsewhere, asks
+// where a key belongs, refuses what would lose something or fights, and empties a
+// shard: by the commands that an operator types, under live traffic.
+func TestLiveFleetUnderControl(t *testing.T) {
+	f := newFleet(t)
+	f.startWorker("worker")
+	f.startWork(false)
+	a, b, c := f.names[0], f.names[1], f.names[2]
+	file := filepath.Join(t.TempDir(), "fleet.yaml")
+	content := fmt.Sprintf(`shards: [{name: %s}, {name: %s}, {name: %s}]
+databases:
+  - name: app
+    quota: {opsPerSecond: 100000}
+    collections: [{name: %s, shardKey: origin}]
+placement:
+  pins: [{chunk: %s, shard: %s}]
+`, a, b, c, f.collection(), f.hot.Chunk.ID, c)
+	require.NoError(t, os.WriteFile(file, []byte(content), 0o600))
+
+	status, out, errs := f.drover("diff", "-f", file)
+	require.Equal(t, 3, status, errs)
+	require.Contains(t, out, "quota.set")
+	require.Contains(t, out, "pin of "+string(f.hot.Chunk.ID)+" (line 7) wants it on shard "+c)
+	require.Zero(t, f.on(c), "a diff changes nothing")
+
+	status, out, errs = f.drover("apply", "-f", file, "--yes", "--burn-in", "1s")
+	require.Zero(t, status, errs+out)
+	require.Contains(t, out, "started as rebalance/reconcile")
+	status, _, errs = f.drover("shard", "drain", c, "--yes")
+	require.Equal(t, 1, status)
+	require.Contains(t, errs, "rebalance/reconcile moves chunks to it", "the intent that it fights is named")
+	f.ends("rebalance/reconcile")
+	status, out, _ = f.drover("diff", "-f", file)
+	require.Zero(t, status, out)
+	status, out, errs = f.drover("placement", "explain", `"`+f.hotOrigin()+`"`, "--db", "app")
+	require.Zero(t, status, errs)
+	require.Contains(t, out, "pin of "+string(f.hot.Chunk.ID))
+	require.Contains(t, out, "in place    yes")
+
+	rules, _, _ := strings.Cut(content, "placement:")
+	require.NoError(t, os.WriteFile(file, []byte(strings.Replace(rules, "name: app", "name: other", 1)), 0o600))
+	status, _, errs = f.drover("apply", "-f", file, "--yes")
+	require.Equal(t, 1, status)
+	require.Contains(t, errs, "database app is not in the file: its 4 chunks would be orphaned")
+
+	status, out, errs = f.drover("shard", "drain", a)
+	require.Equal(t, 3, status, errs)
+	require.Contains(t, out, a+" is drained")
+	status, out, errs = f.drover("shard", "drain", a, "--yes", "--burn-in", "1s", "-o", "json")
+	require.Zero(t, status, errs+out)
+	var plan struct {
+		Moves []contract.PlannedMove `json:"moves"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(out), &plan))
+	require.Len(t, plan.Moves, 1)
+	require.Positive(t, plan.Moves[0].Bytes)
+	f.ends("rebalance/drain/" + a)
+	require.Zero(t, f.on(a), "it is empty")
+	f.check(false)
+}
+
+// ends waits until an intent has ended with all of its moves done.
+func (f *fleet) ends(id string) {
+	f.t.Helper()
+	var outcome contract.RebalanceResult
+	require.True(f.t, eventually(f.t, func() bool {
+		all, err := f.store.Intents(f.t.Context(), 10)
+		for _, i := range all {
+			if i.WorkflowID == id && i.EndedAt != nil {
+				return err == nil && json.Unmarshal(i.Outcome, &outcome) == nil
+			}
+		}
+		return false
+	}), "%s does not end", id)
+	require.Zero(f.t, outcome.Failed, "%+v", outcome)
+	require.Positive(f.t, outcome.Done)
+}
+
+// collection is the application's.
+func (f *fleet) collection() string { return workload.Collection }
+
+// hotOrigin is a value of the shard key that lives in the busiest chunk.
+func (f *fleet) hotOrigin() string {
+	f.t.Helper()
+	for _, o := range origins() {
+		raw, err := bson.Marshal(bson.D{{Key: "origin", Value: o}})
+		require.NoError(f.t, err)
+		p, err := chunk.Hashed.DocumentPoint(raw, "origin")
+		require.NoError(f.t, err)
+		if f.hot.Chunk.Range.Contains(p) {
+			return o
+		}
+	}
+	f.t.Fatal("no value lives there")
+	return ""
+}
