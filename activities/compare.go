@@ -64,7 +64,7 @@ func (a *Activities) compareLeg(ctx context.Context, l leg, progress func(contex
 	if err != nil {
 		return validation.Result{}, err
 	}
-	v.Markers = &heartbeatMarks{a: a, e: e, in: l.DirectionInput}
+	v.Markers = ownMarks{markersPort{a: a, e: e, in: l.DirectionInput}}
 	v.Settings.Slice, v.Progress = compareSlice, progress
 	catalog, err := a.Store.Collections(ctx, databaseOf(l.Chunk))
 	if err != nil {

@@ -16,14 +16,26 @@ func (a *Activities) probe(ctx context.Context, in contract.DirectionInput) (tim
 	if err != nil {
 		return 0, err
 	}
-	began := time.Now()
-	m := chunk.Marker{Kind: chunk.ValidateMarker, Migration: in.Migration, Attempt: in.Direction, Placement: in.From.ID, Round: began.UnixNano(), At: began}
-	if _, err := e.from.WriteMarker(ctx, m); err != nil {
-		return 0, err
+	for {
+		began := time.Now()
+		m := chunk.Marker{Kind: chunk.ValidateMarker, Migration: in.Migration, Attempt: in.Direction, Placement: in.From.ID, Round: began.UnixNano(), At: began}
+		if _, err := e.from.WriteMarker(ctx, m); err != nil {
+			return 0, err
+		}
+		patient, cancel := context.WithTimeout(ctx, probePatience)
+		err := a.passed(patient, e, in, m.Key())
+		late := patient.Err() != nil && ctx.Err() == nil
+		cancel()
+		if err == nil || !late {
+			return time.Since(began), err
+		}
 	}
-	err = a.passed(ctx, e, in, m.Key())
-	return time.Since(began), err
 }
+
+// probePatience is how long one marker is waited for. Lanes keep the name of the
+// newest marker only: one that another marker of the migration has overtaken is
+// never seen, and a new one is written.
+const probePatience = 30 * time.Second
 
 // passed waits until every lane of a direction has passed a marker.
 func (a *Activities) passed(ctx context.Context, e ends, in contract.DirectionInput, key string) error {

@@ -308,14 +308,20 @@ func (p *heartbeatMarks) Write(ctx context.Context) (m validation.Mark, err erro
 
 // Passed implements [validation.Markers].
 func (p *heartbeatMarks) Passed(ctx context.Context, m validation.Mark) error {
+	return p.a.passedSeq(ctx, p.e, p.in, m)
+}
+
+// passedSeq waits until every lane of a direction has saved a position at or
+// behind a mark. Unlike the name of the newest marker it can't be overtaken.
+func (a *Activities) passedSeq(ctx context.Context, e ends, in contract.DirectionInput, m validation.Mark) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		lanes, err := p.e.to.Lanes(ctx, p.in.Migration, p.in.Direction)
+		lanes, err := e.to.Lanes(ctx, in.Migration, in.Direction)
 		if err != nil {
 			return err
 		}
-		behind := int(p.a.Settings.Partitions)
+		behind := int(a.Settings.Partitions)
 		for _, l := range lanes {
 			if l.Seq >= m.Seq {
 				behind--
@@ -330,6 +336,37 @@ func (p *heartbeatMarks) Passed(ctx context.Context, m validation.Mark) error {
 		case <-tick.C:
 		}
 	}
+}
+
+// ownMarks are markers of the comparison's own, for one that is over soon: lanes
+// save at once where they pass one, so little changes between two of them.
+type ownMarks struct{ markersPort }
+
+// Write implements [validation.Markers].
+func (p ownMarks) Write(ctx context.Context) (m validation.Mark, err error) {
+	from, err := p.a.Log.EndOffsets(ctx, p.in.From.Shard)
+	if err != nil {
+		return m, err
+	}
+	if m, err = p.markersPort.Write(ctx); err != nil {
+		return m, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, findMarkerFor)
+	defer cancel()
+	seams, err := p.a.Log.FindMarker(ctx, p.in.From.Shard, m.Marker.Key(), from)
+	if err != nil {
+		return m, err
+	}
+	m.Seq = seams[0].Seq
+	for _, s := range seams {
+		m.Seq = min(m.Seq, s.Seq)
+	}
+	return m, nil
+}
+
+// Passed implements [validation.Markers].
+func (p ownMarks) Passed(ctx context.Context, m validation.Mark) error {
+	return p.a.passedSeq(ctx, p.e, p.in, m)
 }
 
 // trailPort reads a shard's captured log, from the archive where Kafka no longer
