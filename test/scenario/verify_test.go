@@ -40,8 +40,14 @@ func (f *fleet) cli(args ...string) (string, int) {
 // stream of the database's changes holds each document's once, across the move.
 func TestVerificationStopsAMoveThatDiffers(t *testing.T) {
 	f := newFleet(t)
-	began := time.Now()
 	f.startWorker("worker")
+	for _, name := range f.names { // what is written before the capture begins is in no stream
+		require.True(t, eventually(t, func() bool {
+			p, ok, err := f.store.Capture(t.Context(), name)
+			return err == nil && ok && p.Seq > 0
+		}), "%s is not captured", name)
+	}
+	began := time.Now()
 	f.startWork(false)
 	f.migrate(contract.Manual)
 	st := f.await("the approval", waitsForApproval)
@@ -70,6 +76,19 @@ func TestVerificationStopsAMoveThatDiffers(t *testing.T) {
 	f.complete()
 	f.check(false)
 	f.checkStream(began)
+}
+
+// linesWith are the lines of a stream that tell of one document, and its last.
+func linesWith(out, id string) string {
+	var b strings.Builder
+	last := ""
+	for line := range strings.Lines(out) {
+		if strings.Contains(line, id) {
+			b.WriteString(line)
+		}
+		last = line
+	}
+	return b.String() + "the last: " + last
 }
 
 // checkStream compares what drover log follow tells of the database's beginning
@@ -106,7 +125,7 @@ func (f *fleet) checkStream(began time.Time) {
 	for _, d := range docs {
 		text, err := bson.MarshalExtJSON(bson.D{{Key: "_id", Value: d.Lookup("_id")}}, true, false)
 		require.NoError(f.t, err)
-		require.Equal(f.t, 1, alive[string(text)], "%s", text)
+		require.Equal(f.t, 1, alive[string(text)], "%s in a stream of %d bytes:\n%s", text, len(out), linesWith(out, string(text)))
 		delete(alive, string(text))
 	}
 	for id, n := range alive {
