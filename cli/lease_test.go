@@ -70,7 +70,7 @@ func TestLeaseTakenByHandKeepsOthersAway(t *testing.T) {
 	require.Equal(t, exitFailed, status)
 	require.Contains(t, stderr, "operator/ann")
 	require.Contains(t, stderr, "disks")
-	require.Contains(t, stderr, "hint: ")
+	require.Contains(t, stderr, `"hint": `)
 	require.Len(t, bob.held(t), 1, "who is refused does not go on waiting")
 	status, _, stderr = bob.run(t, "release", "a")
 	require.Equal(t, exitFailed, status)
