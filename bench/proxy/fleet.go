@@ -15,12 +15,11 @@ import (
 const (
 	speedDB = "speed" // one chunk
 	pairDB  = "pair"  // two chunks, one of which is fenced
-	noisyDB = "noisy" // one chunk, of a neighbour that asks for too much
 	docs    = "docs"  // the collection of each
 )
 
 // chunksOf is the number of chunks of each logical database.
-var chunksOf = map[string]int{speedDB: 1, pairDB: 2, noisyDB: 1}
+var chunksOf = map[string]int{speedDB: 1, pairDB: 2}
 
 // settings is what the proxy's process is told about its fleet.
 type settings struct {
@@ -46,7 +45,7 @@ func newFleet(s settings) *fleet {
 		shard:    proxy.Shard{Shard: chunk.Shard{Name: "bench", URI: s.URI}, User: s.User, Password: s.Password},
 		attempts: map[chunk.ID]chunk.Notice{},
 	}
-	for i, name := range []string{speedDB, pairDB, noisyDB} {
+	for i, name := range []string{speedDB, pairDB} {
 		f.databases = append(f.databases, chunk.Database{
 			Name: name, KeySpace: chunk.Hashed, Collections: []chunk.Collection{{Name: docs, ShardKey: "_id"}},
 		})

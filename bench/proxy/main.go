@@ -44,7 +44,7 @@ func run(ctx context.Context) error {
 	out := flag.String("out", "bench/out/proxy.json", "file to write")
 	rounds := flag.Int("rounds", 9, "rounds of each comparison; the median counts")
 	length := flag.Duration("round", time.Second, "length of a round")
-	only := flag.String("only", "", "parts to run, separated by commas: latency, throughput, memory, fence, noisy; empty: all")
+	only := flag.String("only", "", "parts to run, separated by commas: latency, throughput, memory, fence; empty: all")
 	profile := flag.String("cpuprofile", "", "file for a processor profile of the proxy")
 	flag.Parse()
 	b := &bench{rounds: *rounds, round: *length, profile: *profile, results: map[string]any{}}
@@ -55,7 +55,7 @@ func run(ctx context.Context) error {
 	for _, part := range []struct {
 		name string
 		run  func(context.Context) error
-	}{{"latency", b.latency}, {"throughput", b.throughput}, {"memory", b.memory}, {"fence", b.fence}, {"noisy", b.noisy}} {
+	}{{"latency", b.latency}, {"throughput", b.throughput}, {"memory", b.memory}, {"fence", b.fence}} {
 		if *only != "" && !slices.Contains(strings.Split(*only, ","), part.name) {
 			continue
 		}

@@ -226,6 +226,3 @@ func (b *bench) fence(ctx context.Context) error {
 	b.results["neighbour_calm_p99_us"] = rounded(percentile(calm, 0.99), 0)
 	return nil
 }
-
-// noisy is filled in when databases have quotas to compare.
-func (b *bench) noisy(context.Context) error { return nil }
