@@ -25,5 +25,5 @@ trap 'exit 143' TERM
 
 "$drover" dev reset # what an interrupted run may have left
 "$drover" dev up
-go test ./... -count=1 -timeout 20m "$@"
+go test ./... -count=1 -timeout 40m "$@"
 go test -C devstack/temporal -count=1 -timeout 10m ./...
