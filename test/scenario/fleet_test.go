@@ -256,13 +256,13 @@ func origins() []string {
 const recordEnv = "DROVER_RECORD"
 
 // record keeps the histories of the test's workflows where recordEnv says.
-func (f *fleet) record() {
+func (f *fleet) record(moved chunk.ID) {
 	dir := os.Getenv(recordEnv)
 	if dir == "" || f.t.Failed() {
 		return
 	}
 	ctx := context.Background() // the test's own has ended
-	for name, id := range map[string]string{"move": starter.MigrateID(f.hot.Chunk.ID), "capture": starter.CaptureID(f.names[0])} {
+	for name, id := range map[string]string{"move": starter.MigrateID(moved), "capture": starter.CaptureID(f.names[0])} {
 		h := &historypb.History{}
 		events := f.temporal.GetWorkflowHistory(ctx, id, "", false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 		for events.HasNext() {
@@ -298,7 +298,8 @@ func (f *fleet) startWork(guarded bool) {
 	routes, err := workers.CreateDatabase(ctx, f.store, f.secret, db, parts)
 	require.NoError(f.t, err)
 	f.hot = routes[0]
-	f.t.Cleanup(f.record)
+	moved := f.hot.Chunk.ID // a split or merge ends the chunk that it is named after
+	f.t.Cleanup(func() { f.record(moved) })
 	var hot, cold []string
 	for _, o := range origins() {
 		raw, err := bson.Marshal(bson.D{{Key: "origin", Value: o}})
