@@ -30,7 +30,7 @@ type saboteur struct {
 
 // strikes is how many faults are made: a later write of the application may mend
 // what one of them spoiled.
-const strikes = 5
+const strikes = 40
 
 // strike reports whether one more fault is to be made.
 func (s *saboteur) strike() bool { return s.done.Add(1) <= strikes }
