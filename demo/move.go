@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"drover/chunk"
@@ -63,10 +64,10 @@ func (d *demo) move(ctx context.Context) error {
 			return s.Phase == chunk.BurnIn && s.Serving.ID == s.Target.ID && s.WaitingFor != ""
 		}},
 		{"rollback", contract.RollbackUpdate, func(s contract.Status) bool {
-			return s.Serving.ID == s.Source.ID && s.WaitingFor != "" && len(s.Updates) > 0 && contains(s.Updates, contract.ApproveUpdate)
+			return s.Serving.ID == s.Source.ID && s.WaitingFor != "" && len(s.Updates) > 0 && slices.Contains(s.Updates, contract.ApproveUpdate)
 		}},
 		{"forth again", contract.ApproveUpdate, func(s contract.Status) bool {
-			return s.Phase == chunk.BurnIn && s.Serving.ID == s.Target.ID && contains(s.Updates, contract.CompleteUpdate)
+			return s.Phase == chunk.BurnIn && s.Serving.ID == s.Target.ID && slices.Contains(s.Updates, contract.CompleteUpdate)
 		}},
 	} {
 		if err := d.leg(ctx, in.Chunk, leg.what, leg.ask, leg.until); err != nil {
@@ -91,15 +92,6 @@ func (d *demo) move(ctx context.Context) error {
 		d.report.Switches = append(d.report.Switches, d.switchReport(s))
 	}
 	return wait(ctx, warmUp)
-}
-
-func contains(all []string, s string) bool {
-	for _, x := range all {
-		if x == s {
-			return true
-		}
-	}
-	return false
 }
 
 // tellEvery is how often a wait is explained.

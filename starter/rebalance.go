@@ -106,30 +106,11 @@ func noIntent(err error, id string) error {
 
 // Balance lets a schedule run the balancer's rounds; one that exists is changed.
 func (s *Starter) Balance(ctx context.Context, every time.Duration, in contract.RoundInput) error {
-	action := &client.ScheduleWorkflowAction{
+	return s.schedule(ctx, balanceSchedule, every, &client.ScheduleWorkflowAction{
 		ID: balanceSchedule, Workflow: contract.BalanceRoundWorkflow, Args: []any{in}, TaskQueue: contract.ControlQueue,
 		WorkflowExecutionTimeout: 30 * time.Minute, StaticSummary: "a round of the balancer",
-	}
-	spec := client.ScheduleSpec{Intervals: []client.ScheduleIntervalSpec{{Every: every}}}
-	_, err := s.client.ScheduleClient().Create(ctx, client.ScheduleOptions{
-		ID: balanceSchedule, Spec: spec, Action: action, Overlap: enumspb.SCHEDULE_OVERLAP_POLICY_SKIP, TriggerImmediately: true,
-	})
-	if !errors.Is(err, temporal.ErrScheduleAlreadyRunning) {
-		return err
-	}
-	return s.client.ScheduleClient().GetHandle(ctx, balanceSchedule).Update(ctx, client.ScheduleUpdateOptions{
-		DoUpdate: func(u client.ScheduleUpdateInput) (*client.ScheduleUpdate, error) {
-			u.Description.Schedule.Action, u.Description.Schedule.Spec = action, &spec
-			return &client.ScheduleUpdate{Schedule: &u.Description.Schedule}, nil
-		},
 	})
 }
 
 // Unbalance removes the schedule. What runs goes on.
-func (s *Starter) Unbalance(ctx context.Context) error {
-	err := s.client.ScheduleClient().GetHandle(ctx, balanceSchedule).Delete(ctx)
-	if _, ok := errors.AsType[*serviceerror.NotFound](err); ok {
-		return nil
-	}
-	return err
-}
+func (s *Starter) Unbalance(ctx context.Context) error { return s.unschedule(ctx, balanceSchedule) }

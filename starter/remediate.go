@@ -94,33 +94,14 @@ func noRemediation(err error, shard string) error {
 
 // Watch lets a schedule look at the fleet; one that exists is changed.
 func (s *Starter) Watch(ctx context.Context, every time.Duration, in contract.WatchInput) error {
-	action := &client.ScheduleWorkflowAction{
+	return s.schedule(ctx, watchSchedule, every, &client.ScheduleWorkflowAction{
 		ID: watchSchedule, Workflow: contract.WatchFleetWorkflow, Args: []any{in}, TaskQueue: contract.ControlQueue,
 		WorkflowExecutionTimeout: time.Hour, StaticSummary: "look at the fleet",
-	}
-	spec := client.ScheduleSpec{Intervals: []client.ScheduleIntervalSpec{{Every: every}}}
-	_, err := s.client.ScheduleClient().Create(ctx, client.ScheduleOptions{
-		ID: watchSchedule, Spec: spec, Action: action, Overlap: enumspb.SCHEDULE_OVERLAP_POLICY_SKIP, TriggerImmediately: true,
-	})
-	if !errors.Is(err, temporal.ErrScheduleAlreadyRunning) {
-		return err
-	}
-	return s.client.ScheduleClient().GetHandle(ctx, watchSchedule).Update(ctx, client.ScheduleUpdateOptions{
-		DoUpdate: func(u client.ScheduleUpdateInput) (*client.ScheduleUpdate, error) {
-			u.Description.Schedule.Action, u.Description.Schedule.Spec = action, &spec
-			return &client.ScheduleUpdate{Schedule: &u.Description.Schedule}, nil
-		},
 	})
 }
 
 // Unwatch removes the schedule. What runs goes on.
-func (s *Starter) Unwatch(ctx context.Context) error {
-	err := s.client.ScheduleClient().GetHandle(ctx, watchSchedule).Delete(ctx)
-	if _, ok := errors.AsType[*serviceerror.NotFound](err); ok {
-		return nil
-	}
-	return err
-}
+func (s *Starter) Unwatch(ctx context.Context) error { return s.unschedule(ctx, watchSchedule) }
 
 // LastWatch gives the newest look at the fleet that has ended, nil when there is none.
 func (s *Starter) LastWatch(ctx context.Context) (*contract.WatchResult, error) {

@@ -3,12 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"drover/demo/workload"
 )
-
-func contains(all []string, s string) bool { return slices.Contains(all, s) }
 
 // compare holds the application still and compares every document.
 func (r *rig) compare(ctx context.Context) (workload.Verdict, error) {

@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"syscall"
 	"text/tabwriter"
 	"time"
@@ -354,9 +355,9 @@ func (r *rig) resolved(ctx context.Context) error {
 }
 
 func inBurnIn(st contract.Status) bool {
-	return st.Phase == chunk.BurnIn && st.Serving.ID == st.Target.ID && contains(st.Updates, contract.RollbackUpdate) && st.WaitingFor != ""
+	return st.Phase == chunk.BurnIn && st.Serving.ID == st.Target.ID && slices.Contains(st.Updates, contract.RollbackUpdate) && st.WaitingFor != ""
 }
 
 func rolledBack(st contract.Status) bool {
-	return st.Phase == chunk.BurnIn && st.Serving.ID == st.Source.ID && contains(st.Updates, contract.ApproveUpdate) && st.WaitingFor != ""
+	return st.Phase == chunk.BurnIn && st.Serving.ID == st.Source.ID && slices.Contains(st.Updates, contract.ApproveUpdate) && st.WaitingFor != ""
 }
