@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"cmp"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
@@ -78,13 +79,7 @@ func (m *migration) waitInBurnIn(ctx workflow.Context) (bool, error) {
 	}
 	m.status.WaitingFor = ""
 	if err != nil {
-		if laneErr := m.lanes.failure(); laneErr != nil {
-			return false, laneErr
-		}
-		if verifyErr := m.verifier.failure(); verifyErr != nil {
-			return false, verifyErr
-		}
-		return false, err
+		return false, cmp.Or(m.sideFailure(), err)
 	}
 	return !m.rollbackAsked && !m.drillAsked && !rolledBack, nil
 }

@@ -161,6 +161,9 @@ func (m *migration) do(ctx workflow.Context, s step) error {
 		if err == nil {
 			err = s.run(stepCtx)
 		}
+		if err == nil && s.phase != chunk.Completing { // what failed just as the step ended could not end it
+			err = m.sideFailure()
+		}
 		cancel()
 		m.cancelStep = nil
 		switch {
@@ -223,9 +226,7 @@ func (m *migration) waitWhilePaused(ctx workflow.Context) error {
 
 // waitForOperator holds a move that failed in a way that no retry mends.
 func (m *migration) waitForOperator(ctx workflow.Context, s step, cause error) error {
-	if laneErr := m.lanes.failure(); laneErr != nil && temporal.IsCanceledError(cause) {
-		cause = laneErr
-	} else if err := m.verifier.failure(); err != nil && temporal.IsCanceledError(cause) {
+	if err := m.sideFailure(); err != nil && temporal.IsCanceledError(cause) {
 		cause = err
 	}
 	m.status.Attention = fmt.Sprintf("%s failed: %s", s.name, flow.Cause(cause))
@@ -242,6 +243,15 @@ func (m *migration) waitForOperator(ctx workflow.Context, s step, cause error) e
 		return errAborted
 	}
 	return err
+}
+
+// sideFailure is why what runs beside the steps ended: the lanes, else the
+// verification. Nil while both run and when they were told to end.
+func (m *migration) sideFailure() error {
+	if err := m.lanes.failure(); err != nil {
+		return err
+	}
+	return m.verifier.failure()
 }
 
 // attend raises or lowers the flag that operators filter by.

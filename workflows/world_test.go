@@ -34,6 +34,7 @@ type world struct {
 	watch      contract.AftermathResult // what a watch finds
 
 	calls      map[string]int
+	tokens     map[string][]byte // of the last call of each activity
 	phases     []chunk.Phase
 	registered bool
 	dropped    map[chunk.PlacementID]bool
@@ -58,16 +59,17 @@ var (
 
 func newWorld() *world {
 	return &world{
-		calls: map[string]int{}, runs: map[string]bool{}, dropped: map[chunk.PlacementID]bool{}, serving: source.ID, published: map[chunk.AttemptID]bool{}, kind: failure.Invalid,
+		calls: map[string]int{}, tokens: map[string][]byte{}, runs: map[string]bool{}, dropped: map[chunk.PlacementID]bool{}, serving: source.ID, published: map[chunk.AttemptID]bool{}, kind: failure.Invalid,
 	}
 }
 
 // serve registers an activity whose effect happens under the world's lock.
 func serve[In, Out any](r contract.Registry, w *world, a contract.Activity[In, Out], effect func(In) (Out, error)) {
-	a.Register(r, func(_ context.Context, in In) (out Out, err error) {
+	a.Register(r, func(ctx context.Context, in In) (out Out, err error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.calls[a.Name]++
+		w.tokens[a.Name] = activity.GetInfo(ctx).TaskToken
 		if a.Name != w.failAt && a.Name != w.failToo || w.failCount > 0 && w.calls[a.Name] > w.failCount {
 			return effect(in)
 		}
@@ -79,6 +81,22 @@ func serve[In, Out any](r contract.Registry, w *world, a contract.Activity[In, O
 		}
 		return out, failure.New(w.kind, "test.failed", "failed at %s", a.Name)
 	})
+}
+
+// unless leaves an activity pending that needs something to run beside it: what
+// fails beside it then always fails first, as in life.
+func unless(runs bool) error {
+	if runs {
+		return nil
+	}
+	return activity.ErrResultPending
+}
+
+// end completes the activity of that name if it is pending. w.mu is held.
+func (w *world) end(env *testsuite.TestWorkflowEnvironment, name string, result any) {
+	if token := w.tokens[name]; token != nil {
+		_ = env.CompleteActivity(token, result, nil) // one that has ended already is not found
+	}
 }
 
 // newEnv is a test environment whose activities change w.
@@ -98,12 +116,14 @@ func newEnv(t *testing.T, w *world) *testsuite.TestWorkflowEnvironment {
 	serve(env, w, contract.ImportChunk, func(contract.Ref) (contract.ImportResult, error) {
 		return contract.ImportResult{Documents: 10, Bytes: 100, Slices: 1}, nil
 	})
-	serve(env, w, contract.ReplicateUntilInSync, func(contract.DirectionInput) (contract.SyncResult, error) { return contract.SyncResult{}, nil })
+	serve(env, w, contract.ReplicateUntilInSync, func(contract.DirectionInput) (contract.SyncResult, error) {
+		return contract.SyncResult{}, unless(w.running > 0)
+	})
 	serve(env, w, contract.ValidateChunk, func(contract.DirectionInput) (contract.ValidateResult, error) {
 		return contract.ValidateResult{Documents: 10, Rounds: 1}, nil
 	})
 	serve(env, w, contract.AuditChunk, func(contract.DirectionInput) (contract.AuditResult, error) {
-		return contract.AuditResult{Documents: 10}, nil
+		return contract.AuditResult{Documents: 10}, unless(w.verifying > 0)
 	})
 	serve(env, w, contract.CheckGate, func(in contract.GateInput) (contract.GateReport, error) {
 		w.gateAsked = append(w.gateAsked, in)
@@ -154,6 +174,7 @@ func (w *world) serveLanes(env *testsuite.TestWorkflowEnvironment) {
 			return contract.Verification{}, failure.New(failure.Mismatch, "validation.mismatch", "a document differs")
 		}
 		w.verifying++
+		w.end(env, contract.AuditChunk.Name, contract.AuditResult{Documents: 10})
 		return contract.Verification{}, activity.ErrResultPending
 	})
 	contract.ReplicateChanges.Register(env, func(ctx context.Context, in contract.DirectionInput) (contract.None, error) {
@@ -167,6 +188,7 @@ func (w *world) serveLanes(env *testsuite.TestWorkflowEnvironment) {
 		w.running++
 		w.runs[activity.GetInfo(ctx).ActivityID] = true
 		w.maxRunning = max(w.maxRunning, w.running)
+		w.end(env, contract.ReplicateUntilInSync.Name, contract.SyncResult{})
 		return contract.None{}, activity.ErrResultPending
 	})
 }
