@@ -231,16 +231,22 @@ func (m *Mongo) yield(ctx context.Context, r Read, cmd bson.D, yield func(bson.R
 // run runs a reading command that sees what a majority has, and all up to
 // r.Since.
 func (m *Mongo) run(ctx context.Context, r Read, cmd bson.D) (*mongo.Cursor, error) {
-	concern := bson.D{{Key: "level", Value: "majority"}}
+	concern, preference := r.freshness(m.Preference)
+	return m.Client.Database(m.Database).RunCommandCursor(ctx, append(cmd, bson.E{Key: "readConcern", Value: concern}),
+		options.RunCmd().SetReadPreference(preference))
+}
+
+// freshness says how new a read must be, and where it may go: a member that lags
+// waits until it has r.Since, and without it nothing says how far a secondary is.
+func (r Read) freshness(preferred *readpref.ReadPref) (concern bson.D, _ *readpref.ReadPref) {
+	concern = bson.D{{Key: "level", Value: "majority"}}
+	if r.Since.IsZero() || preferred == nil {
+		preferred = readpref.Primary()
+	}
 	if !r.Since.IsZero() {
 		concern = append(concern, bson.E{Key: "afterClusterTime", Value: r.Since})
 	}
-	preference := m.Preference
-	if preference == nil || r.Since.IsZero() { // nothing says how far a secondary must be
-		preference = readpref.Primary()
-	}
-	return m.Client.Database(m.Database).RunCommandCursor(ctx, append(cmd, bson.E{Key: "readConcern", Value: concern}),
-		options.RunCmd().SetReadPreference(preference))
+	return concern, preferred
 }
 
 // isCollated reports whether a collection's _id index has a collation, whose
