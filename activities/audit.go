@@ -54,7 +54,7 @@ func (a *Activities) Audit(ctx context.Context, in contract.DirectionInput) (r v
 		if err != nil {
 			return r, err
 		}
-		source, _, err := e.from.Reader(ctx, true)
+		source, _, err := e.from.Reader(ctx, in.PrimaryReads)
 		if err != nil {
 			return r, err
 		}

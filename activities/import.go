@@ -25,20 +25,24 @@ import (
 // Before: registered. After: every slice is loaded, the loaders' role is gone.
 // If interrupted: run again; what is stored is not read twice, what is loaded
 // is not doubled.
-func (a *Activities) ImportChunk(ctx context.Context, ref contract.Ref) (contract.ImportResult, error) {
-	m, err := a.Store.Migration(ctx, ref.Migration)
+func (a *Activities) ImportChunk(ctx context.Context, in contract.ImportInput) (contract.ImportResult, error) {
+	m, err := a.Store.Migration(ctx, in.Migration)
 	if err != nil {
 		return contract.ImportResult{}, err
 	}
-	meter := a.meter(ref, "import")
+	sort, err := orders(in.Sort)
+	if err != nil {
+		return contract.ImportResult{}, err
+	}
+	meter := a.meter(in.Ref, "import")
 	sum := bulkimport.Result{Orders: map[string]bulkimport.Order{}}
 	err = meter.beating(ctx, func(ctx context.Context) error {
-		all, err := a.legs(ctx, contract.DirectionInput{Ref: ref, From: m.Source, To: m.Target})
+		all, err := a.legs(ctx, contract.DirectionInput{Ref: in.Ref, From: m.Source, To: m.Target, PrimaryReads: in.PrimaryReads})
 		if err != nil {
 			return err
 		}
 		for _, l := range all {
-			res, err := a.importLeg(ctx, l, meter)
+			res, err := a.importLeg(ctx, l, sort, meter)
 			if err != nil {
 				return err
 			}
@@ -54,15 +58,16 @@ func (a *Activities) ImportChunk(ctx context.Context, ref contract.Ref) (contrac
 }
 
 // importLeg imports what one leg is about.
-func (a *Activities) importLeg(ctx context.Context, l leg, meter *meter) (bulkimport.Result, error) {
+func (a *Activities) importLeg(ctx context.Context, l leg, sort map[string]bulkimport.Order, meter *meter) (bulkimport.Result, error) {
 	m, err := a.Store.Migration(ctx, l.Migration)
 	if err != nil {
 		return bulkimport.Result{}, err
 	}
-	imp, e, err := a.importer(ctx, m)
+	imp, e, err := a.importer(ctx, m, l.PrimaryReads)
 	if err != nil {
 		return bulkimport.Result{}, err
 	}
+	imp.Sort = sort
 	imp.Source.Keep, imp.Target.Keep = l.copies, l.own
 	catalog, err := a.Store.Collections(ctx, m.Chunk.Database)
 	if err != nil {
@@ -91,7 +96,21 @@ func (a *Activities) importLeg(ctx context.Context, l leg, meter *meter) (bulkim
 func importProgress(c *contract.Progress, p bulkimport.Progress) {
 	c.Detail = fmt.Sprintf("%s %s: %d of %d slices stored", p.Stage, p.Collection, p.SlicesStored, p.SlicesTotal)
 	c.Documents, c.Bytes = int64(p.Documents), int64(p.Bytes)
+	c.Sort = p.Order
 	c.DocumentsTotal, c.BytesTotal = int64(p.TotalDocuments), int64(p.TotalBytes)
+}
+
+// orders reads what an operator asks for.
+func orders(asked map[string]string) (map[string]bulkimport.Order, error) {
+	out := map[string]bulkimport.Order{}
+	for name, text := range asked {
+		o, err := bulkimport.ParseOrder(text)
+		if err != nil {
+			return nil, err
+		}
+		out[name] = o
+	}
+	return out, nil
 }
 
 // sorts says why each collection was loaded in its order.
@@ -108,12 +127,16 @@ func sorts(orders map[string]bulkimport.Order) string {
 const drainBudget = 10 * time.Second
 
 // importer is wired to both shards of a migration.
-func (a *Activities) importer(ctx context.Context, m metadata.Migration) (*bulkimport.Importer, ends, error) {
+func (a *Activities) importer(ctx context.Context, m metadata.Migration, primaryReads bool) (*bulkimport.Importer, ends, error) {
 	e, err := a.ends(ctx, contract.DirectionInput{From: m.Source, To: m.Target})
 	if err != nil {
 		return nil, e, err
 	}
-	reader, _, err := e.from.Reader(ctx, true)
+	pinned := e.from.Shard().Capabilities.PinsSnapshots
+	reader, _, err := e.from.Reader(ctx, primaryReads)
+	if err == nil && !pinned { // slices are read in transactions, wherever the primary is
+		reader, err = e.from.Client(chunk.ReaderUser)
+	}
 	if err != nil {
 		return nil, e, err
 	}
@@ -129,7 +152,7 @@ func (a *Activities) importer(ctx context.Context, m metadata.Migration) (*bulki
 		Migration: m.ID,
 		Source: bulkimport.Source{
 			Client: reader, Database: m.Source.Database, Preference: readpref.SecondaryPreferred(),
-			Pinned: e.from.Shard().Capabilities.PinsSnapshots, Start: start[0].Time,
+			Pinned: pinned, Start: start[0].Time,
 			Settled: a.captured(m.Source.Shard),
 		},
 		Target: bulkimport.Target{Client: loader, Database: m.Target.Database, KeepsEmptyTimestamps: e.to.Shard().Capabilities.KeepsEmptyTimestamps},

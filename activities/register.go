@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"drover/chunk"
@@ -23,6 +25,9 @@ const roomFactor = 1.5
 // exist, and the start marker is in the source's log. A refusal leaves nothing
 // behind. If interrupted: run again; it adopts what is there.
 func (a *Activities) RegisterMigration(ctx context.Context, in contract.RegisterInput) (contract.Plan, error) {
+	if err := a.checkSort(ctx, in); err != nil {
+		return contract.Plan{}, err
+	}
 	if in.Reshape != nil {
 		return a.registerReshape(ctx, in)
 	}
@@ -55,6 +60,27 @@ func (a *Activities) RegisterMigration(ctx context.Context, in contract.Register
 	return plan, nil
 }
 
+// checkSort refuses an order that cannot be read, or one of a collection that is
+// not there.
+func (a *Activities) checkSort(ctx context.Context, in contract.RegisterInput) error {
+	asked, err := orders(in.Sort)
+	if err != nil || len(asked) == 0 {
+		return err
+	}
+	catalog, err := a.Store.Collections(ctx, databaseOf(in.Chunk))
+	if err != nil {
+		return err
+	}
+	have := names(catalog)
+	for name := range asked {
+		if !slices.Contains(have, name) {
+			return failure.New(failure.Invalid, "import.bad_sort", "sort: %s has no collection %s", databaseOf(in.Chunk), name).
+				WithHint("it has %s", strings.Join(have, ", "))
+		}
+	}
+	return nil
+}
+
 // precheck refuses what cannot work, before anything is changed.
 func (a *Activities) precheck(ctx context.Context, in contract.RegisterInput, route chunk.Route) (e ends, docs, bytes int64, err error) {
 	if e.to, err = a.Sides.Set(ctx, in.To); err != nil {
@@ -67,6 +93,9 @@ func (a *Activities) precheck(ctx context.Context, in contract.RegisterInput, ro
 		if err := reachable(ctx, s); err != nil {
 			return e, 0, 0, err
 		}
+	}
+	if err := readable(ctx, e.from, in.PrimaryReads); err != nil {
+		return e, 0, 0, err
 	}
 	infos, err := e.from.Inventory(ctx, route.Placement.Database)
 	if err != nil {
@@ -122,6 +151,27 @@ func reachable(ctx context.Context, s *shard.Set) error {
 	}
 	return nil
 }
+
+// readable refuses a source whose bulk reads would go to a primary although the
+// set has other members, unless that is allowed.
+func readable(ctx context.Context, s *shard.Set, allowPrimary bool) error {
+	if allowPrimary {
+		return nil
+	}
+	_, m, err := s.Reader(ctx, false)
+	if failure.HasCode(err, "shard.no_secondary") {
+		return failure.New(failure.Invalid, "migration.primary_reads", "%w", err).
+			WithHint("bring a secondary of %s back, or start the move with --allow-primary-reads", s.Name())
+	}
+	if err == nil && m.State != primaryState && !s.Shard().Capabilities.PinsSnapshots {
+		return failure.New(failure.Invalid, "migration.primary_reads", "shard %s did not pin snapshot reads when it was probed: it can only be read inside transactions, on the primary", s.Name()).
+			WithHint("run drover shard add again if its servers have changed since, or start the move with --allow-primary-reads")
+	}
+	return err
+}
+
+// primaryState is what a set calls its primary.
+const primaryState = "PRIMARY"
 
 // prepareTarget makes what the move needs, on both shards.
 func (a *Activities) prepareTarget(ctx context.Context, e ends, m metadata.Migration) error {

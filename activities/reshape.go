@@ -80,6 +80,9 @@ func (a *Activities) precheckReshape(ctx context.Context, in contract.RegisterIn
 		if err := reachable(ctx, set); err != nil {
 			return err
 		}
+		if err := readable(ctx, set, in.PrimaryReads); err != nil {
+			return err
+		}
 		infos, err := set.Inventory(ctx, r.Placement.Database)
 		if err != nil {
 			return err
@@ -163,7 +166,7 @@ func (a *Activities) cut(ctx context.Context, in contract.RegisterInput, routes 
 	}
 	var sample []chunk.Weighed
 	for _, route := range routes {
-		some, err := a.sample(ctx, db, route)
+		some, err := a.sample(ctx, in, db, route)
 		if err != nil {
 			return nil, err
 		}
@@ -178,12 +181,12 @@ func (a *Activities) cut(ctx context.Context, in contract.RegisterInput, routes 
 
 // sample looks at some documents of every collection of a chunk, each standing for
 // its share of the collection's bytes.
-func (a *Activities) sample(ctx context.Context, db chunk.Database, r chunk.Route) ([]chunk.Weighed, error) {
+func (a *Activities) sample(ctx context.Context, in contract.RegisterInput, db chunk.Database, r chunk.Route) ([]chunk.Weighed, error) {
 	set, err := a.Sides.Set(ctx, r.Placement.Shard)
 	if err != nil {
 		return nil, err
 	}
-	reader, _, err := set.Reader(ctx, true)
+	reader, _, err := set.Reader(ctx, in.PrimaryReads)
 	if err != nil {
 		return nil, err
 	}

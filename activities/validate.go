@@ -160,7 +160,7 @@ func (a *Activities) startVerification(ctx context.Context, in contract.Directio
 // validator is wired to both sides of a leg.
 func (a *Activities) validator(ctx context.Context, l leg, e ends) (*validation.Validator, error) {
 	in := l.DirectionInput
-	source, _, err := e.from.Reader(ctx, true)
+	source, _, err := e.from.Reader(ctx, in.PrimaryReads)
 	if err != nil {
 		return nil, err
 	}
@@ -198,7 +198,7 @@ func (a *Activities) CompareBusy(ctx context.Context, id chunk.MigrationID, sour
 	if err != nil {
 		return 0, err
 	}
-	in := contract.DirectionInput{Ref: contract.Ref{Migration: id, Chunk: source.Chunk}, From: source, To: target}
+	in := contract.DirectionInput{Ref: contract.Ref{Migration: id, Chunk: source.Chunk}, From: source, To: target, PrimaryReads: true} // few documents, and the fence waits for no secondary
 	if len(attempts) > 0 { // the newest one is under way
 		in.Direction = attempts[len(attempts)-1].Direction
 	}

@@ -25,6 +25,7 @@ type Importer struct {
 	Bucket    Bucket
 	Slices    Slices
 	Limits    Limits
+	Sort      map[string]Order // by collection, where another order is asked for than [ChooseOrder] gives
 	Readers   int // slices read at the same time, 2 when zero
 	Loaders   int // stretches loaded at the same time, 3 when zero
 	// Progress is called after each piece of work it speaks of, by one goroutine
@@ -48,6 +49,7 @@ type Progress struct {
 	TotalDocuments Documents `json:"total_documents"`
 	TotalBytes     Bytes     `json:"total_bytes"`
 	Parked         Documents `json:"parked"`
+	Order          string    `json:"order,omitempty"` // by which the collection is loaded, and why
 }
 
 // Stage is what an import does with a collection.
@@ -129,7 +131,17 @@ func (i *Importer) Store(ctx context.Context, c chunk.Collection) error {
 	if err := i.Stops.At(ctx, "import.planned"); err != nil {
 		return err
 	}
-	return i.storeAll(ctx, known, ChooseOrder(c.Indexes), all, limits)
+	order := i.order(c, expected)
+	i.report(ctx, func(p *Progress) { p.Order = order.Why })
+	return i.storeAll(ctx, known, order, all, limits)
+}
+
+// order is the one that was asked for, else the one that fits the indexes.
+func (i *Importer) order(c chunk.Collection, is size) Order {
+	if asked, ok := i.Sort[c.Name]; ok {
+		return asked
+	}
+	return ChooseOrder(c.Indexes, is.indexes)
 }
 
 // of lists the recorded slices of one collection.

@@ -44,7 +44,7 @@ func (i *Importer) Load(ctx context.Context, name string) (Result, error) {
 	i.report(ctx, func(p *Progress) {
 		*p = Progress{
 			Collection: name, Stage: Loading, SlicesStored: len(all), SlicesTotal: len(all),
-			TotalDocuments: result.Documents, TotalBytes: result.Bytes,
+			TotalDocuments: result.Documents, TotalBytes: result.Bytes, Order: p.Order,
 		}
 	})
 	groups, err := i.manifests(ctx, all)

@@ -12,13 +12,16 @@ import (
 type size struct {
 	documents Documents
 	bytes     Bytes
+	indexes   map[string]Bytes // by name, where the server says
 }
 
 // size asks for a collection's size.
 func (s Source) size(ctx context.Context, c collection) (size, error) {
 	cursor, err := s.Client.Database(s.Database).Collection(c.name).Aggregate(ctx, []bson.D{
 		{{Key: "$collStats", Value: bson.D{{Key: "storageStats", Value: bson.D{}}}}},
-		{{Key: "$project", Value: bson.D{{Key: "count", Value: "$storageStats.count"}, {Key: "size", Value: "$storageStats.size"}}}},
+		{{Key: "$project", Value: bson.D{
+			{Key: "count", Value: "$storageStats.count"}, {Key: "size", Value: "$storageStats.size"}, {Key: "indexes", Value: "$storageStats.indexSizes"},
+		}}},
 	})
 	if err != nil {
 		return size{}, fmt.Errorf("size of %s.%s: %w", s.Database, c.name, err)
@@ -26,14 +29,19 @@ func (s Source) size(ctx context.Context, c collection) (size, error) {
 	var stats []struct {
 		Count int64 `bson:"count"`
 		Size  int64 `bson:"size"`
+
+		Indexes map[string]int64 `bson:"indexes"`
 	}
 	if err := cursor.All(ctx, &stats); err != nil {
 		return size{}, fmt.Errorf("size of %s.%s: %w", s.Database, c.name, err)
 	}
-	var total size
+	total := size{indexes: map[string]Bytes{}}
 	for _, one := range stats {
 		total.documents += Documents(one.Count)
 		total.bytes += Bytes(one.Size)
+		for name, n := range one.Indexes {
+			total.indexes[name] += Bytes(n)
+		}
 	}
 	return total, nil
 }

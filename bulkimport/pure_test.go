@@ -28,33 +28,63 @@ func raw(d bson.D) bson.Raw {
 	return b
 }
 
+// index makes a specification.
+func index(name string, keys ...any) bson.Raw {
+	var d bson.D
+	for n := 0; n < len(keys); n += 2 {
+		d = append(d, bson.E{Key: keys[n].(string), Value: keys[n+1]}) //nolint:forcetypeassert // the test's own
+	}
+	return raw(bson.D{{Key: "key", Value: d}, {Key: "name", Value: name}})
+}
+
 func TestChooseOrder(t *testing.T) {
 	t.Parallel()
-	index := func(keys ...any) bson.Raw {
-		var d bson.D
-		for n := 0; n < len(keys); n += 2 {
-			d = append(d, bson.E{Key: keys[n].(string), Value: keys[n+1]}) //nolint:forcetypeassert // the test's own
-		}
-		return raw(bson.D{{Key: "key", Value: d}})
-	}
 	for name, tc := range map[string]struct {
 		indexes []bson.Raw
+		sizes   map[string]Bytes
 		want    string
+		little  bool
 	}{
-		"none":              {nil, "_id"},
-		"only odd kinds":    {[]bson.Raw{index("a", "hashed"), index("$**", 1), index("t", "text"), index("p", "2dsphere")}, "_id"},
-		"one":               {[]bson.Raw{index("a", 1, "b", -1)}, "a, b desc, _id"},
-		"most common":       {[]bson.Raw{index("z", 1), index("a", 1, "b", 1), index("a", 1, "c", 1)}, "a, _id"},
-		"shared prefix":     {[]bson.Raw{index("a", 1, "b", 1, "c", 1), index("a", 1, "b", 1, "d", 1), index("z", 1)}, "a, b, _id"},
-		"tie: first":        {[]bson.Raw{index("z", 1), index("a", 1)}, "z, _id"},
-		"direction differs": {[]bson.Raw{index("a", -1), index("a", 1)}, "a desc, _id"},
-		"odd kind behind":   {[]bson.Raw{index("a", 1, "p", "2dsphere")}, "a, _id"},
-		"on _id":            {[]bson.Raw{index("_id", 1, "a", 1)}, "_id"},
-		"legacy directions": {[]bson.Raw{index("a", -0.5, "b", true)}, "a desc, _id"},
+		"none":              {nil, nil, "_id", false},
+		"only odd kinds":    {[]bson.Raw{index("1", "a", "hashed"), index("2", "$**", 1), index("3", "t", "text"), index("4", "p", "2dsphere")}, nil, "_id", false},
+		"one":               {[]bson.Raw{index("1", "a", 1, "b", -1)}, nil, "a, b desc, _id", false},
+		"most common":       {[]bson.Raw{index("1", "z", 1), index("2", "a", 1, "b", 1), index("3", "a", 1, "c", 1)}, nil, "a, b, _id", false},
+		"shared prefix":     {[]bson.Raw{index("1", "a", 1, "b", 1, "c", 1), index("2", "a", 1, "d", 1), index("3", "a", 1, "d", 1, "e", -1)}, nil, "a, d, e desc, _id", false},
+		"tie: first":        {[]bson.Raw{index("1", "z", 1), index("2", "a", 1)}, nil, "z, _id", false},
+		"independent":       {[]bson.Raw{index("1", "z", 1), index("2", "a", 1), index("3", "b", 1)}, nil, "z, _id", true},
+		"direction differs": {[]bson.Raw{index("1", "a", -1), index("2", "a", 1)}, nil, "a desc, _id", false},
+		"turned round":      {[]bson.Raw{index("1", "a", -1, "b", 1), index("2", "a", 1, "b", 1), index("3", "a", 1, "b", -1)}, nil, "a desc, b, _id", false},
+		"odd kind behind":   {[]bson.Raw{index("1", "a", 1, "p", "2dsphere")}, nil, "a, _id", false},
+		"on _id":            {[]bson.Raw{index("1", "_id", 1, "a", 1)}, nil, "_id", false},
+		"legacy directions": {[]bson.Raw{index("1", "a", -0.5, "b", true)}, nil, "a desc, _id", false},
+		"by size":           {[]bson.Raw{index("1", "z", 1), index("2", "a", 1), index("3", "a", 1, "b", 1)}, map[string]Bytes{"1": 9, "2": 4, "3": 4, IDIndex: 5}, "z, _id", true},
+		"_id is heaviest":   {[]bson.Raw{index("1", "z", 1), index("2", "a", 1)}, map[string]Bytes{"1": 9, "2": 9, IDIndex: 10}, "_id", true},
+		"_id ties":          {[]bson.Raw{index("1", "z", 1)}, map[string]Bytes{"1": 9, IDIndex: 9}, "z, _id", false},
+		"one size unknown":  {[]bson.Raw{index("1", "z", 1), index("2", "a", 1)}, map[string]Bytes{"1": 9, IDIndex: 99}, "z, _id", false},
 	} {
-		got := ChooseOrder(tc.indexes)
+		got := ChooseOrder(tc.indexes, tc.sizes)
 		require.Equal(t, tc.want, got.String(), name)
-		require.NotEmpty(t, got.Why, name)
+		require.Contains(t, got.Why, "by "+tc.want, name)
+		require.Equal(t, tc.little, strings.Contains(got.Why, "little gain"), "%s: %s", name, got.Why)
+		require.Equal(t, tc.little, got.Share < LittleGain, name)
+	}
+	require.Equal(t, "by a, _id: 2 of 3 indexes begin with a, 60% of 10.0 MiB of indexes",
+		ChooseOrder([]bson.Raw{index("1", "z", 1), index("2", "a", 1), index("3", "a", 1)}, map[string]Bytes{"1": MiB, "2": 2 * MiB, "3": 4 * MiB, IDIndex: 3 * MiB}).Why)
+}
+
+func TestParseOrder(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"a": "a, _id", "_id": "_id", "a.b , c desc": "a.b, c desc, _id", "a asc,_id": "a, _id",
+	} {
+		got, err := ParseOrder(text)
+		require.NoError(t, err, text)
+		require.Equal(t, want, got.String(), text)
+		require.Equal(t, "by "+want+": as asked", got.Why)
+	}
+	for _, text := range []string{"", "a,", "a up", "a desc b", "a, a", "_id, a", "_id desc", "$x"} {
+		_, err := ParseOrder(text)
+		require.True(t, failure.HasCode(err, "import.bad_sort"), "%q: %v", text, err)
 	}
 }
 

@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"drover/bulkimport"
 	"drover/chunk"
 	"drover/contract"
 	"drover/internal/config"
@@ -32,12 +34,17 @@ func newMigrateStart(a *app) *cobra.Command {
 	in := contract.MigrateInput{}
 	var burnIn, waitForOpen, watchFor time.Duration
 	var watch bool
+	var sorts []string
 	c := &cobra.Command{
 		Use: "start CHUNK --to SHARD", Short: "Start to move a chunk", Args: cobra.ExactArgs(1),
 		Example: "  drover migrate start flights/0003 --to shard-c --watch",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in.Chunk, in.BurnIn = chunk.ID(args[0]), contract.Duration(burnIn)
 			in.WaitForOpen, in.AfterSwitchFor = contract.Duration(waitForOpen), contract.Duration(watchFor)
+			var err error
+			if in.Sort, err = parseSorts(sorts); err != nil {
+				return &usageError{err}
+			}
 			if in.RequestedBy == "" {
 				in.RequestedBy = a.user()
 			}
@@ -70,11 +77,32 @@ func newMigrateStart(a *app) *cobra.Command {
 	f.StringVar(&in.Kind, "kind", contract.MoveKind, "move, upgrade or bin-pack: how long burn-in lasts by default (24h, 168h, 1h)")
 	f.DurationVar(&burnIn, "burn-in", 0, "how long the old placement is kept current for a rollback; 0: as --kind says")
 	f.StringVar(&in.OnMismatch, "on-mismatch", contract.BlockOnMismatch, "a document that differs after the validation: block the move, repair it from the source, or page an operator")
+	f.StringArrayVar(&sorts, "sort", nil, "COLLECTION=FIELDS: load it in this order, as orders=origin,date desc; may be repeated. Default: what fits most of its indexes")
+	f.BoolVar(&in.PrimaryReads, "allow-primary-reads", false, "read the source's primary while no secondary of it is healthy")
 	f.StringVar(&in.Reason, "reason", "", "shown to people")
 	f.BoolVar(&watch, "watch", false, "follow the move until it ends")
 	_ = c.MarkFlagRequired("to")
 	a.cfg.Flags(f, config.Common)
 	return c
+}
+
+// parseSorts reads what --sort says, by collection.
+func parseSorts(given []string) (map[string]string, error) {
+	if len(given) == 0 {
+		return nil, nil //nolint:nilnil // nothing was asked for
+	}
+	out := map[string]string{}
+	for _, s := range given {
+		name, fields, ok := strings.Cut(s, "=")
+		if !ok || name == "" {
+			return nil, fmt.Errorf(`--sort %q: want COLLECTION=FIELDS, as "orders=origin,date desc"`, s)
+		}
+		if _, err := bulkimport.ParseOrder(fields); err != nil {
+			return nil, err
+		}
+		out[name] = fields
+	}
+	return out, nil
 }
 
 // registerPatience bounds the wait for a worker that registers a move.

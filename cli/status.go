@@ -34,6 +34,12 @@ func (a *app) printStatus(st contract.Status, p *contract.Progress, verified str
 		if p != nil {
 			rows = append(rows, []string{"progress", progressText(*p)})
 		}
+		switch {
+		case p != nil && p.Sort != "":
+			rows = append(rows, []string{"loads", p.Sort})
+		case st.Import != nil && st.Import.Sort != "":
+			rows = append(rows, []string{"loaded", st.Import.Sort})
+		}
 		if verified != "" {
 			rows = append(rows, []string{"verification", verified})
 		}
@@ -99,6 +105,9 @@ func progressText(p contract.Progress) string {
 		parts = append(parts, fmt.Sprintf("%d documents, %.0f/s, %s, %s/s", p.Documents, p.PerSecond, bytesText(p.Bytes), bytesText(int64(p.BytesPerSecond))))
 		if left, ok := p.Remaining(); ok {
 			parts = append(parts, "ETA "+left.String())
+		}
+		if p.Limit != "" {
+			parts = append(parts, "held by "+p.Limit)
 		}
 	}
 	if p.Detail != "" {

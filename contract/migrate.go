@@ -21,8 +21,15 @@ type MigrateInput struct {
 	Complete       string   `json:"complete,omitempty"`       // "automatic" (default): drop the old placement after burn-in; "manual": wait for complete
 	OnMismatch     string   `json:"onMismatch,omitempty"`     // what is done about a document that differs: "block" (default), "repair" or "page"
 	RequestedBy    string   `json:"requestedBy,omitempty"`    // shown to people
-	Reason         string   `json:"reason,omitempty"`         // shown to people
-	Reshape        *Reshape `json:"reshape,omitempty"`        // nil: the chunk moves as it is
+
+	// Sort says for a collection by which fields it is loaded, as "origin, date desc";
+	// the others are loaded in the order that fits most of their indexes.
+	Sort map[string]string `json:"sort,omitempty"`
+	// PrimaryReads lets bulk reads of a shard go to its primary while no secondary
+	// of it is healthy. A set of one member is read anyway.
+	PrimaryReads bool `json:"primaryReads,omitempty"`
+	Reason  string   `json:"reason,omitempty"`  // shown to people
+	Reshape *Reshape `json:"reshape,omitempty"` // nil: the chunk moves as it is
 }
 
 // Reshape replaces chunks that lie side by side by others that hold the same keys.
@@ -69,6 +76,13 @@ type AllSides struct {
 	Targets []chunk.Placement `json:"targets,omitempty"`
 }
 
+// ImportInput asks for the copy of a move.
+type ImportInput struct {
+	Ref
+	Sort         map[string]string `json:"sort,omitempty"`         // see [MigrateInput]
+	PrimaryReads bool              `json:"primaryReads,omitempty"` // see [MigrateInput]
+}
+
 // ImportResult says what was copied.
 type ImportResult struct {
 	Documents int64  `json:"documents"`
@@ -84,6 +98,8 @@ type DirectionInput struct {
 	Direction chunk.AttemptID `json:"direction"`
 	From      chunk.Placement `json:"from"`
 	To        chunk.Placement `json:"to"`
+
+	PrimaryReads bool `json:"primaryReads,omitempty"` // see [MigrateInput]
 }
 
 // SyncResult is the lag at which both sides were called in sync.
@@ -163,7 +179,7 @@ type MigrateResult struct {
 var (
 	RegisterMigration    = Activity[RegisterInput, Plan]{"RegisterMigration"}
 	RecordPhase          = Activity[PhaseInput, None]{"RecordPhase"}
-	ImportChunk          = Activity[Ref, ImportResult]{"ImportChunk"}
+	ImportChunk          = Activity[ImportInput, ImportResult]{"ImportChunk"}
 	ReplicateChanges     = Activity[DirectionInput, None]{"ReplicateChanges"}
 	ReplicateUntilInSync = Activity[DirectionInput, SyncResult]{"ReplicateUntilInSync"}
 	ValidateChunk        = Activity[DirectionInput, ValidateResult]{"ValidateChunk"}

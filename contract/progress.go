@@ -11,6 +11,7 @@ import (
 type Progress struct {
 	Step           string  `json:"step"` // import, replicate, validate
 	Detail         string  `json:"detail,omitempty"`
+	Sort           string  `json:"sort,omitempty"` // of an import: the order in which it loads, and why
 	Documents      int64   `json:"documents"`
 	DocumentsTotal int64   `json:"documentsTotal,omitempty"`
 	Bytes          int64   `json:"bytes,omitempty"`
@@ -26,7 +27,7 @@ type Progress struct {
 	ApplyPerSecond float64  `json:"applyPerSecond,omitempty"` // records of the log
 	WritePerSecond float64  `json:"writePerSecond,omitempty"`
 	CatchUp        Duration `json:"catchUp,omitempty"` // until in sync, while it is catching up
-	Limit          string   `json:"limit,omitempty"`   // what holds the lanes
+	Limit          string   `json:"limit,omitempty"`   // what holds the lanes, or the import
 
 	Since time.Time `json:"since"`
 	At    time.Time `json:"at"`

@@ -235,8 +235,8 @@ func (s *Set) memberClient(user, host string, alone bool) (*mongo.Client, error)
 }
 
 // Reader gives a client for reading bulk data, connected to one member only: a
-// healthy secondary when there is one, the one least behind; else the primary,
-// if that is allowed.
+// healthy secondary when there is one, the one least behind; else the primary, if
+// that is allowed, or nobody else could ever be asked: in a set of one member.
 func (s *Set) Reader(ctx context.Context, allowPrimary bool) (*mongo.Client, Member, error) {
 	st, err := s.Status(ctx)
 	if err != nil {
@@ -252,13 +252,13 @@ func (s *Set) Reader(ctx context.Context, allowPrimary bool) (*mongo.Client, Mem
 		}
 	}
 	for i, m := range st.Members {
-		if best == nil && allowPrimary && m.State == "PRIMARY" {
+		if best == nil && (allowPrimary || len(st.Members) == 1) && m.State == "PRIMARY" {
 			best = &st.Members[i]
 		}
 	}
 	if best == nil {
 		return nil, Member{}, failure.New(failure.Transient, "shard.no_secondary", "shard %s has no healthy secondary to read from", s.Name()).
-			WithHint("wait for one, or allow reads from the primary")
+			WithHint("bring one back; a move that was started with --allow-primary-reads reads the primary meanwhile")
 	}
 	c, err := s.memberClient(chunk.ReaderUser, best.Host, len(st.Members) == 1)
 	return c, *best, err

@@ -42,7 +42,7 @@ func (l *lanes) stop(ctx workflow.Context) {
 }
 
 func (m *migration) lanesInput() contract.DirectionInput {
-	return contract.DirectionInput{Ref: m.plan.Ref, Direction: m.direction, From: m.serving, To: m.spare}
+	return contract.DirectionInput{Ref: m.plan.Ref, Direction: m.direction, From: m.serving, To: m.spare, PrimaryReads: m.in.PrimaryReads}
 }
 
 // startLanes makes sure that changes flow from the serving placement to the

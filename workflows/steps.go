@@ -30,7 +30,8 @@ func (m *migration) register(ctx workflow.Context) error {
 // importChunk copies every slice through S3 onto the target.
 func (m *migration) importChunk(ctx workflow.Context) error {
 	o := flow.Named(flow.Bulk(), "import", "copy "+string(m.in.Chunk)+" to "+m.plan.Target.Shard)
-	res, err := flow.Call(ctx, o, contract.ImportChunk, m.plan.Ref)
+	res, err := flow.Call(ctx, o, contract.ImportChunk,
+		contract.ImportInput{Ref: m.plan.Ref, Sort: m.in.Sort, PrimaryReads: m.in.PrimaryReads})
 	if err != nil {
 		return err
 	}

@@ -189,7 +189,7 @@ func TestATargetIsRebuiltDuringItsImport(t *testing.T) {
 	w, c := newWorld(), broken(t)
 	env := beside(t, w, c)
 	importing, rebuilt := make(chan struct{}), make(chan struct{})
-	contract.ImportChunk.Register(env, func(ctx context.Context, _ contract.Ref) (contract.ImportResult, error) {
+	contract.ImportChunk.Register(env, func(ctx context.Context, _ contract.ImportInput) (contract.ImportResult, error) {
 		close(importing)
 		select {
 		case <-rebuilt:

@@ -113,7 +113,7 @@ func newEnv(t *testing.T, w *world) *testsuite.TestWorkflowEnvironment {
 		w.phases = append(w.phases, in.Phase)
 		return contract.None{}, nil
 	})
-	serve(env, w, contract.ImportChunk, func(contract.Ref) (contract.ImportResult, error) {
+	serve(env, w, contract.ImportChunk, func(contract.ImportInput) (contract.ImportResult, error) {
 		return contract.ImportResult{Documents: 10, Bytes: 100, Slices: 1}, nil
 	})
 	serve(env, w, contract.ReplicateUntilInSync, func(contract.DirectionInput) (contract.SyncResult, error) {
