@@ -75,8 +75,12 @@ type Executor struct {
 	MaxReplans int  // 0: 20
 	Report     func(ctx context.Context, p Progress) error
 	Stops      *stoppoint.Points
+	// Guard is asked right before a change, after all that may have taken long: an
+	// error ends the run. The caller sees there that its lease is still its own.
+	Guard func(ctx context.Context) error
 
 	progress Progress
+	pending  bool // a majority does not have the configuration that was read last
 }
 
 // Done is a step that took.
@@ -123,6 +127,7 @@ func (e *Executor) look(ctx context.Context) (Vertex, error) {
 	if err != nil {
 		return Vertex{}, err
 	}
+	e.pending = uncommitted(views)
 	v, err := e.Observer.Vertex(e.Shard.Set(), views, inventory)
 	for i := range v.Members {
 		if m := &v.Members[i]; m.OplogMB == 0 && !m.Arbiter {
@@ -130,6 +135,12 @@ func (e *Executor) look(ctx context.Context) (Vertex, error) {
 		}
 	}
 	return v, err
+}
+
+// uncommitted reports whether a primary holds a configuration that another one
+// could still take back.
+func uncommitted(views []View) bool {
+	return slices.ContainsFunc(views, func(v View) bool { return v.Uncommitted && v.sight(v.Host).State == "PRIMARY" })
 }
 
 // Run brings the shard to the best health that can be reached. A plan that is
@@ -201,7 +212,7 @@ func (e *Executor) Do(ctx context.Context, v Vertex, s Step) (Vertex, []string, 
 		}
 		return s.Operation.Next(v), nil, e.report(ctx)
 	}
-	fresh, err := e.Look(ctx)
+	fresh, err := e.fresh(ctx, s.Operation)
 	if err != nil {
 		return v, nil, err
 	}
@@ -211,11 +222,16 @@ func (e *Executor) Do(ctx context.Context, v Vertex, s Step) (Vertex, []string, 
 	if err := s.Operation.Preconditions(fresh); err != nil {
 		return fresh, []string{err.Error()}, e.report(ctx)
 	}
-	if host := s.Operation.Subject(); Destroys(s.Operation) && !fresh.majorityElsewhere(host) {
-		return fresh, []string{host + ": no healthy majority elsewhere"}, e.report(ctx)
+	if reason := e.spared(s.Operation, fresh); reason != "" {
+		return fresh, []string{reason}, e.report(ctx)
 	}
 	if err := e.Stops.At(ctx, StopBefore); err != nil {
 		return fresh, nil, err
+	}
+	if e.Guard != nil {
+		if err := e.Guard(ctx); err != nil {
+			return fresh, nil, err
+		}
 	}
 	failed := s.Operation.Perform(ctx, e.Shard, fresh)
 	if ctx.Err() != nil {
@@ -228,6 +244,37 @@ func (e *Executor) Do(ctx context.Context, v Vertex, s Step) (Vertex, []string, 
 		return fresh, nil, err
 	}
 	return e.await(ctx, fresh, s, failed)
+}
+
+// fresh reads the shard for an operation. A destroying one waits until a majority
+// has the configuration, for as long as one may take to settle.
+func (e *Executor) fresh(ctx context.Context, o Operation) (Vertex, error) {
+	p := e.Patience.withDefaults()
+	for waited := time.Duration(0); ; waited += p.Poll {
+		v, err := e.Look(ctx)
+		if err != nil || !e.pending || !Destroys(o) || waited >= p.Settle {
+			return v, err
+		}
+		if err := e.Shard.Pause(ctx, p.Poll); err != nil {
+			return v, err
+		}
+	}
+}
+
+// spared is why a destroying operation is not done, whatever its own
+// preconditions say. A configuration that no majority has can still be taken back:
+// the member would have its vote again, and none of what it had acknowledged.
+func (e *Executor) spared(o Operation, v Vertex) string {
+	switch host := o.Subject(); {
+	case !Destroys(o):
+		return ""
+	case !v.majorityElsewhere(host):
+		return host + ": no healthy majority elsewhere"
+	case e.pending:
+		return host + ": a majority does not have the configuration yet"
+	default:
+		return ""
+	}
 }
 
 // await reads the shard until it is as predicted, or will not be.
@@ -244,6 +291,9 @@ func (e *Executor) await(ctx context.Context, before Vertex, s Step, failed erro
 			return before, nil, err
 		}
 		deviates := Differences(want, seen)
+		if len(deviates) == 0 && e.pending {
+			deviates = []string{host + ": a majority does not have the configuration yet"}
+		}
 		e.progress.Deviates = deviates
 		if err := e.report(ctx); err != nil {
 			return seen, nil, err

@@ -27,6 +27,9 @@ type View struct {
 	Now     time.Time // its clock
 	Sights  []Sight
 	OplogMB int // 0: unknown
+	// Uncommitted tells, of a primary, that a majority does not have its
+	// configuration yet: another primary may still take it back.
+	Uncommitted bool
 }
 
 // Config is a configuration as a member holds it.
@@ -79,15 +82,18 @@ func (l Limits) withDefaults() Limits {
 // other. The zero value has the default limits.
 type Observer struct {
 	Limits Limits
-
-	moved map[string]movement
+	// Moved is what is remembered, by host. Who keeps it and gives it to the next
+	// observer of the shard lets patience outlive a process.
+	Moved map[string]Movement
 }
 
-// movement is since when a member is as it is.
-type movement struct {
-	optime time.Time
-	state  State
-	since  time.Time
+// Movement is since when a member is as it is. Times are the set's own.
+type Movement struct {
+	State  State     `json:"state"`
+	Optime time.Time `json:"optime"` // of the last operation it has
+	Since  time.Time `json:"since"`  // when state and optime were first like this
+	Clock  time.Time `json:"clock"`  // what its report says that the time is
+	Ticked time.Time `json:"ticked"` // when that was first so, by the others' clocks
 }
 
 // unreadable refuses a view of a shard, naming field and reason. Reading again
@@ -106,7 +112,7 @@ func (o *Observer) Vertex(set string, views []View, inventory []Machine) (Vertex
 	}
 	l.limits = o.Limits.withDefaults()
 	var v Vertex
-	moved := map[string]movement{}
+	moved := map[string]Movement{}
 	for _, c := range l.config.Members {
 		m := Member{Host: c.Host, Votes: c.Votes, Priority: c.Priority, Hidden: c.Hidden, Delay: c.Delay, Arbiter: c.Arbiter}
 		machine, known := l.machines[c.Host]
@@ -121,12 +127,12 @@ func (o *Observer) Vertex(set string, views []View, inventory []Machine) (Vertex
 		if err != nil {
 			return v, err
 		}
-		moved[c.Host] = l.move(o.moved[c.Host], c.Host, state)
-		m.State = l.patience(moved[c.Host], m.Primary)
+		moved[c.Host] = l.move(o.Moved[c.Host], c.Host, state)
+		m.State = l.patience(moved[c.Host], c.Host, m.Primary)
 		m.Primary = m.Primary && (m.State == Healthy || m.State == Stalled)
 		v.Members = append(v.Members, m)
 	}
-	o.moved = moved
+	o.Moved = moved
 	for _, x := range inventory {
 		if !x.Gone && v.index(x.Host) < 0 {
 			v.Spares = append(v.Spares, Spare{Host: x.Host, Zone: x.Zone, Instance: x.Instance})
@@ -142,9 +148,9 @@ func (o *Observer) Vertex(set string, views []View, inventory []Machine) (Vertex
 type look struct {
 	views    []View
 	machines map[string]Machine
-	config   Config // the newest
-	primary  string // empty: none
-	now      time.Time
+	config   Config    // the newest
+	primary  string    // empty: none
+	now      time.Time // the middle of the members' clocks: one that is wrong does not count
 	optime   time.Time // the newest that anybody has
 	limits   Limits
 }
@@ -164,9 +170,6 @@ func newLook(set string, views []View, inventory []Machine) (*look, error) {
 		if v.Config.newer(&l.config) {
 			l.config = v.Config
 		}
-		if v.Now.After(l.now) {
-			l.now = v.Now
-		}
 		for _, s := range v.Sights {
 			if s.Optime.After(l.optime) {
 				l.optime = s.Optime
@@ -178,6 +181,7 @@ func newLook(set string, views []View, inventory []Machine) (*look, error) {
 			}
 		}
 	}
+	l.now = l.clock("")
 	data := 0
 	for _, c := range l.config.Members {
 		data += number(!c.Arbiter)
@@ -189,6 +193,22 @@ func newLook(set string, views []View, inventory []Machine) (*look, error) {
 		return nil, unreadable(failure.Transient, "remediation.unreachable", "members", "%d of %d members answer; the word of one is not enough", len(l.views), len(l.config.Members))
 	}
 	return l, nil
+}
+
+// clock gives the middle of the clocks of all but one member; of two that differ
+// the earlier one, by which nobody has stood still for longer than is true.
+func (l *look) clock(but string) time.Time {
+	var all []time.Time
+	for i := range l.views {
+		if l.views[i].Host != but {
+			all = append(all, l.views[i].Now)
+		}
+	}
+	if len(all) == 0 {
+		return time.Time{}
+	}
+	slices.SortFunc(all, time.Time.Compare)
+	return all[(len(all)-1)/2]
 }
 
 // own gives what a host says of itself, nil when it did not answer.
@@ -277,7 +297,7 @@ func (l *look) reported(c Configured, own *View) State {
 }
 
 // deaf reports whether a member that the others hear has heard nobody for too
-// long: it repeats an old report.
+// long, by its own clock.
 func (l *look) deaf(own *View) bool {
 	others := 0
 	for _, s := range own.Sights {
@@ -285,37 +305,42 @@ func (l *look) deaf(own *View) bool {
 			continue
 		}
 		others++
-		if l.now.Sub(s.Heard) <= l.limits.Stalled {
+		if own.Now.Sub(s.Heard) <= l.limits.Stalled {
 			return false
 		}
 	}
 	return others > 0
 }
 
-// move notes since when a member is as it is.
-func (l *look) move(before movement, host string, s State) movement {
-	m := movement{state: s, since: l.now}
+// move notes since when a member is as it is, and since when it says the same.
+func (l *look) move(before Movement, host string, s State) Movement {
+	m := Movement{State: s, Since: l.now, Ticked: l.clock(host)}
 	if own := l.own(host); own != nil {
-		m.optime = own.sight(host).Optime
+		m.Optime, m.Clock = own.sight(host).Optime, own.Now
+		if before.Clock.Equal(m.Clock) && !before.Ticked.IsZero() {
+			m.Ticked = before.Ticked
+		}
 	}
-	if before.since.IsZero() || before.state != s || s != Rebuilding && s != Recovering && !before.optime.Equal(m.optime) {
+	if before.Since.IsZero() || before.State != s || s != Rebuilding && s != Recovering && !before.Optime.Equal(m.Optime) {
 		return m
 	}
-	m.since = before.since
+	m.Since = before.Since
 	return m
 }
 
 // patience turns what has not moved for too long into what waiting does not help.
-func (l *look) patience(m movement, primary bool) State {
-	still := l.now.Sub(m.since)
+func (l *look) patience(m Movement, host string, primary bool) State {
+	still, own := l.now.Sub(m.Since), l.own(host)
 	switch {
-	case primary && m.state == Healthy && l.now.Sub(m.optime) > l.limits.Stalled:
+	case own != nil && m.State == Healthy && l.clock(host).Sub(m.Ticked) > l.limits.Stalled:
+		return Stalled // it answers, and repeats an old report
+	case primary && m.State == Healthy && m.Clock.Sub(m.Optime) > l.limits.Stalled:
 		return Stalled // a primary writes at least a no-op every ten seconds
-	case m.state == Lagging && still >= l.limits.Stalled:
+	case m.State == Lagging && still >= l.limits.Stalled:
 		return Stalled
-	case (m.state == Rebuilding || m.state == Recovering) && still >= l.limits.ComingBack:
+	case (m.State == Rebuilding || m.State == Recovering) && still >= l.limits.ComingBack:
 		return Stalled
 	default:
-		return m.state
+		return m.State
 	}
 }

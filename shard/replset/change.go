@@ -121,19 +121,23 @@ func set(d bson.D, to remediation.Member) bson.D {
 }
 
 // StepDown implements [remediation.Hands]. Others are kept from standing first, for
-// a minute; who does not answer cannot stand either.
+// a minute; who does not answer cannot stand either. Where the office does not
+// change they may stand again at once: the set may need one of them.
 func (r *ReplicaSet) StepDown(ctx context.Context, from, to string) error {
+	var rivals []string
 	_, seen := r.primary()
 	for _, m := range seen.Members {
-		if m.Host == from || m.Arbiter || m.Priority == 0 {
-			continue
+		if m.Host != from && !m.Arbiter && m.Priority > 0 {
+			rivals = append(rivals, m.Host)
 		}
+	}
+	for _, host := range rivals {
 		seconds := standAside
-		if m.Host == to {
+		if host == to {
 			seconds = 0
 		}
-		if _, err := r.run(ctx, m.Host, bson.D{{Key: "replSetFreeze", Value: seconds}}); err != nil && !mongocode.IsNetwork(err) {
-			return r.wrap(err, "keep %s from standing", m.Host)
+		if err := r.freeze(ctx, host, seconds); err != nil {
+			return errors.Join(err, r.thaw(ctx, rivals))
 		}
 	}
 	_, err := r.runFor(ctx, r.opts.Confirm, from, "admin", bson.D{
@@ -142,7 +146,28 @@ func (r *ReplicaSet) StepDown(ctx context.Context, from, to string) error {
 	if mongocode.IsNetwork(err) || mongocode.IsNotPrimary(err) { // it may have closed the connection by stepping down
 		return nil //nolint:nilerr // reading the shard tells
 	}
-	return r.wrap(err, "step down %s", from)
+	if err != nil {
+		return errors.Join(r.wrap(err, "step down %s", from), r.thaw(ctx, rivals))
+	}
+	return nil
+}
+
+// freeze keeps a member from standing for so many seconds; 0 lets it stand again.
+func (r *ReplicaSet) freeze(ctx context.Context, host string, seconds int) error {
+	_, err := r.run(ctx, host, bson.D{{Key: "replSetFreeze", Value: seconds}})
+	if err != nil && !mongocode.IsNetwork(err) {
+		return r.wrap(err, "keep %s from standing for %d s", host, seconds)
+	}
+	return nil
+}
+
+// thaw lets members stand again, also when the caller has given up.
+func (r *ReplicaSet) thaw(ctx context.Context, hosts []string) error {
+	var errs []error
+	for _, host := range hosts {
+		errs = append(errs, r.freeze(context.WithoutCancel(ctx), host, 0))
+	}
+	return errors.Join(errs...)
 }
 
 // ResizeOplog implements [remediation.Hands].

@@ -240,9 +240,20 @@ type status struct {
 	} `bson:"members"`
 }
 
+// leads reports whether the member that was asked is the primary.
+func (s *status) leads() bool {
+	for _, m := range s.Members {
+		if m.Self {
+			return m.State == "PRIMARY"
+		}
+	}
+	return false
+}
+
 // configuration is what is read of replSetGetConfig.
 type configuration struct {
-	Config struct {
+	Committed bool `bson:"commitmentStatus"` // a primary tells it, when it is asked
+	Config    struct {
 		Version int64 `bson:"version"`
 		Term    int64 `bson:"term"`
 		Members []struct {
@@ -267,14 +278,18 @@ func (r *ReplicaSet) view(ctx context.Context, host string) (*remediation.View, 
 	if err := bson.Unmarshal(raw, &st); err != nil {
 		return nil, err //nolint:wrapcheck // it counts as no answer
 	}
-	if raw, err = r.run(ctx, host, bson.D{{Key: "replSetGetConfig", Value: 1}}); err != nil {
+	ask, leads := bson.D{{Key: "replSetGetConfig", Value: 1}}, st.leads()
+	if leads { // no other member takes the question
+		ask = append(ask, bson.E{Key: "commitmentStatus", Value: true})
+	}
+	if raw, err = r.run(ctx, host, ask); err != nil {
 		return nil, err
 	}
 	var cfg configuration
 	if err := bson.Unmarshal(raw, &cfg); err != nil {
 		return nil, err //nolint:wrapcheck // it counts as no answer
 	}
-	v := &remediation.View{Host: host, Set: st.Set, Term: st.Term, Now: st.Date, Config: remediation.Config{Term: cfg.Config.Term, Version: cfg.Config.Version}}
+	v := &remediation.View{Uncommitted: leads && !cfg.Committed, Host: host, Set: st.Set, Term: st.Term, Now: st.Date, Config: remediation.Config{Term: cfg.Config.Term, Version: cfg.Config.Version}}
 	for _, m := range cfg.Config.Members {
 		v.Config.Members = append(v.Config.Members, remediation.Configured{
 			Host: m.Host, Votes: m.Votes, Priority: m.Priority, Hidden: m.Hidden, Delay: time.Duration(m.Delay) * time.Second, Arbiter: m.Arbiter,

@@ -334,6 +334,42 @@ func TestReconfigureComparesWithWhatWasRead(t *testing.T) {
 	require.True(t, failure.HasCode(err, "remediation.config_changed"), "not twice on one reading: %v", err)
 }
 
+// A configuration that the primary has alone is in force, and shows as one that can
+// still be taken back.
+func TestConfigurationThatNoMajorityHas(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, three())
+	lone := func() bool {
+		views, err := b.set.Look(t.Context())
+		require.NoError(t, err)
+		return slices.ContainsFunc(views, func(v remediation.View) bool { return v.Uncommitted })
+	}
+	require.False(t, lone())
+	b.sim.Kill(b.hosts[1])
+	f := b.sim.Inject(shardsim.Fault{Stage: shardsim.Done, Match: shardsim.Command("replSetReconfig", ""), Do: func() { b.sim.Kill(b.hosts[2]) }})
+	require.NoError(t, b.set.Reconfigure(t.Context(), remediation.Edit{Set: []remediation.Member{{Host: b.hosts[1], Votes: 1}}}))
+	require.Equal(t, 1, f.Hits())
+	require.True(t, lone(), "those who had it are gone")
+	f.Release()
+	b.sim.Start(b.hosts[2])
+	b.sim.Advance(time.Minute)
+	require.False(t, lone())
+}
+
+// Where the office does not change hands, nobody is kept from standing any longer.
+func TestStepDownThatFailsLetsAllStandAgain(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, three())
+	_, err := b.set.Look(t.Context())
+	require.NoError(t, err)
+	b.sim.Inject(shardsim.Fault{Stage: shardsim.Checked, Match: shardsim.Command("replSetStepDown", ""), Times: 1, Code: 262})
+	err = b.set.StepDown(t.Context(), b.hosts[0], b.hosts[1])
+	require.True(t, failure.HasCode(err, "remediation.refused"), "%v", err)
+	require.True(t, b.sim.StepUp(b.hosts[2]), "it was frozen for nothing")
+}
+
 // What nobody may act upon is refused, and nothing changes.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
