@@ -8,6 +8,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
+	"drover/bulkimport"
 	"drover/cdc"
 	"drover/contract"
 	"drover/gate"
@@ -24,6 +25,9 @@ type Settings struct {
 	Worse      gate.Worse    // after a switch
 	SyncLag    time.Duration // in sync below this
 	Partitions int32         // of a captured log
+
+	ImportMemory *bulkimport.Budget // of all imports together; nil: unbounded
+	ImportBounds bulkimport.Bounds  // zero: imports give way to nobody
 
 	ArchiveRetention time.Duration // 0: for ever
 }
@@ -49,7 +53,8 @@ type Activities struct {
 
 	Logger *slog.Logger
 
-	logEnds logEnds
+	logEnds   logEnds
+	throttles throttles
 }
 
 // Metrics of the parts that activities run.

@@ -96,7 +96,7 @@ func (a *Activities) importLeg(ctx context.Context, l leg, sort map[string]bulki
 func importProgress(c *contract.Progress, p bulkimport.Progress) {
 	c.Detail = fmt.Sprintf("%s %s: %d of %d slices stored", p.Stage, p.Collection, p.SlicesStored, p.SlicesTotal)
 	c.Documents, c.Bytes = int64(p.Documents), int64(p.Bytes)
-	c.Sort = p.Order
+	c.Sort, c.Limit = p.Order, p.Held
 	c.DocumentsTotal, c.BytesTotal = int64(p.TotalDocuments), int64(p.TotalBytes)
 }
 
@@ -155,10 +155,11 @@ func (a *Activities) importer(ctx context.Context, m metadata.Migration, primary
 			Pinned: pinned, Start: start[0].Time,
 			Settled: a.captured(m.Source.Shard),
 		},
-		Target: bulkimport.Target{Client: loader, Database: m.Target.Database, KeepsEmptyTimestamps: e.to.Shard().Capabilities.KeepsEmptyTimestamps},
-		Bucket: bulkimport.Bucket{Client: a.S3, Name: a.Bucket},
-		Slices: slicesPort{a.Store},
-		Stops:  a.Stops,
+		Target:   bulkimport.Target{Client: loader, Database: m.Target.Database, KeepsEmptyTimestamps: e.to.Shard().Capabilities.KeepsEmptyTimestamps},
+		Bucket:   bulkimport.Bucket{Client: a.S3, Name: a.Bucket},
+		Slices:   slicesPort{a.Store},
+		ReadPace: a.throttles.of(a.Settings.ImportBounds, e.from), LoadPace: a.throttles.of(a.Settings.ImportBounds, e.to),
+		Budget: a.Settings.ImportMemory, Stops: a.Stops,
 	}, e, nil
 }
 

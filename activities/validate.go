@@ -199,7 +199,7 @@ func (a *Activities) CompareBusy(ctx context.Context, id chunk.MigrationID, sour
 		return 0, err
 	}
 	in := contract.DirectionInput{Ref: contract.Ref{Migration: id, Chunk: source.Chunk}, From: source, To: target, PrimaryReads: true} // few documents, and the fence waits for no secondary
-	if len(attempts) > 0 { // the newest one is under way
+	if len(attempts) > 0 {                                                                                                             // the newest one is under way
 		in.Direction = attempts[len(attempts)-1].Direction
 	}
 	all, err := a.legs(ctx, in)

@@ -26,11 +26,16 @@ type Importer struct {
 	Slices    Slices
 	Limits    Limits
 	Sort      map[string]Order // by collection, where another order is asked for than [ChooseOrder] gives
-	Readers   int // slices read at the same time, 2 when zero
-	Loaders   int // stretches loaded at the same time, 3 when zero
+	Readers   int              // slices read at the same time, 2 when zero
+	Loaders   int              // stretches loaded at the same time, 3 when zero
 	// Progress is called after each piece of work it speaks of, by one goroutine
 	// at a time; nil is allowed.
 	Progress func(context.Context, Progress)
+	// ReadPace and LoadPace make the import give way to others on the shard that is
+	// read and on the one that is loaded; nil does not.
+	ReadPace *Throttle
+	LoadPace *Throttle
+	Budget   *Budget // of memory, shared by the imports of a process; nil: without bounds
 	Stops    *stoppoint.Points
 
 	mu       sync.Mutex
@@ -49,6 +54,7 @@ type Progress struct {
 	TotalDocuments Documents `json:"total_documents"`
 	TotalBytes     Bytes     `json:"total_bytes"`
 	Parked         Documents `json:"parked"`
+	Held           string    `json:"held,omitempty"`  // what it gives way to
 	Order          string    `json:"order,omitempty"` // by which the collection is loaded, and why
 }
 
@@ -186,14 +192,22 @@ func (i *Importer) storeAll(ctx context.Context, c collection, order Order, all 
 
 // storeSlice stores a slice, and what is left each time that its read is cut.
 func (i *Importer) storeSlice(ctx context.Context, c collection, order Order, s Slice, limits Limits, anew bool) error {
+	release, err := i.Budget.take(ctx, storeFactor*limits.Bytes)
+	if err != nil {
+		return err
+	}
+	defer release()
 	if anew {
 		if err := retry(ctx, func(ctx context.Context) error { return i.Target.clear(ctx, c, s) }); err != nil {
 			return err
 		}
 	}
 	var read snapshot
-	err := retry(ctx, func(ctx context.Context) (err error) {
+	var took time.Duration
+	err = retry(ctx, func(ctx context.Context) (err error) {
+		began := time.Now()
 		read, err = i.Source.read(ctx, c, s, limits)
+		took = time.Since(began)
 		return err
 	})
 	if err != nil {
@@ -230,7 +244,26 @@ func (i *Importer) storeSlice(ctx context.Context, c collection, order Order, s 
 		p.Documents += done.Object.Documents
 		p.Bytes += done.Object.Bytes
 	})
-	return nil
+	return i.pace(ctx, i.ReadPace, took)
+}
+
+// pace lets others on a shard go first, and says so.
+func (i *Importer) pace(ctx context.Context, t *Throttle, took time.Duration) error {
+	if t == nil {
+		return nil
+	}
+	err := t.Pace(ctx, took)
+	if reason := t.Reason(); reason != i.held() {
+		i.report(ctx, func(p *Progress) { p.Held = reason })
+	}
+	return err
+}
+
+// held is what was said last.
+func (i *Importer) held() string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.progress.Held
 }
 
 // settle asks whether a slice is stored after all: the answer may have been

@@ -3,6 +3,7 @@ package bulkimport
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -10,7 +11,7 @@ import (
 )
 
 // mergeBytes is about what all merges of one collection hold in memory.
-const mergeBytes = 256 * MiB
+const mergeBytes = 96 * MiB
 
 // requestsAtOnce bounds the requests to S3 under way.
 const requestsAtOnce = 16
@@ -120,6 +121,11 @@ func (i *Importer) loadRuns(ctx context.Context, name string, runs []stored) (su
 	defer from.close()
 	workers := atLeast(i.Loaders, 3)
 	parts := stretches(runs)
+	release, err := i.Budget.take(ctx, loadNeeds(runs, workers))
+	if err != nil {
+		return sum, err
+	}
+	defer release()
 	done := make([]loadedStretch, len(parts))
 	loaders, inner := errgroup.WithContext(ctx)
 	loaders.SetLimit(workers)
@@ -140,6 +146,17 @@ func (i *Importer) loadRuns(ctx context.Context, name string, runs []stored) (su
 		sum.Parked += one.Parked
 	}
 	return sum, nil
+}
+
+// loadNeeds is what a load holds at most: a part of what is to be loaded, or what
+// its merges and batches are bounded by.
+func loadNeeds(runs []stored, workers int) Bytes {
+	total := Bytes(0)
+	for _, r := range runs {
+		total += r.manifest.Bytes
+	}
+	merges := max(mergeBytes, 2*frameBytes*Bytes(len(runs)*workers))
+	return min(loadFactor*total, merges+loadFactor*batchBytes*Bytes(workers))
 }
 
 // loadStretch loads one stretch, unless that is recorded as done.
@@ -201,6 +218,7 @@ func (i *Importer) loadBatch(ctx context.Context, name string, b *batch, done *l
 		return nil
 	}
 	var parked Documents
+	began := time.Now()
 	err := retry(ctx, func(ctx context.Context) (err error) {
 		parked, err = i.Target.insert(ctx, i.Migration, name, b.docs)
 		return err
@@ -220,5 +238,5 @@ func (i *Importer) loadBatch(ctx context.Context, name string, b *batch, done *l
 		p.Parked += parked
 	})
 	b.reset()
-	return nil
+	return i.pace(ctx, i.LoadPace, time.Since(began))
 }

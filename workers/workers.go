@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"drover/activities"
+	"drover/bulkimport"
 	"drover/cdc"
 	"drover/contract"
 	"drover/gate"
@@ -87,6 +88,7 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Worker, error) {
 		Store: store, Shards: clients, Secret: cfg.Secret, Log: log, Brokers: cfg.KafkaBrokers, S3: S3(cfg), Bucket: cfg.S3Bucket, Sides: sides,
 		Settings: activities.Settings{
 			Gate: gateLimits(cfg), Worse: worse(cfg), SyncLag: cfg.SyncLag, Partitions: cfg.KafkaPartitions, ArchiveRetention: cfg.ArchiveRetention,
+			ImportBounds: importBounds(cfg), ImportMemory: bulkimport.NewBudget(importMemory),
 		},
 		Owner: owner,
 		Metrics: activities.Metrics{
@@ -118,6 +120,22 @@ func gateLimits(cfg *config.Config) gate.Limits {
 		ElectionQuiet: bound("gate-election-quiet", cfg.GateElectionQuiet), SecondaryLag: bound("gate-secondary-lag", cfg.GateSecondaryLag),
 		FenceDeadline: bound("fence-deadline", cfg.FenceDeadline),
 	}
+}
+
+// importMemory is what all imports of a worker hold: about half of the 512 MB that
+// a worker is given, whatever the size and number of its moves.
+const importMemory = 224 * bulkimport.MiB
+
+// mostActivities is how many activities a worker runs at once: a move has up to
+// four in the bulk queue, which mostly wait, and there is no cap on moves.
+const mostActivities = 20_000
+
+// importBounds are those within which imports work.
+func importBounds(cfg *config.Config) bulkimport.Bounds {
+	if cfg.ImportPace == config.PaceFull {
+		return bulkimport.Bounds{}
+	}
+	return bulkimport.DefaultBounds()
 }
 
 // worse is what a chunk may be worse off after a switch.
@@ -164,6 +182,7 @@ func queues(stopTimeout time.Duration) map[string]worker.Options {
 	bulk, fence := base, base
 	bulk.DisableWorkflowWorker, fence.DisableWorkflowWorker = true, true
 	bulk.MaxHeartbeatThrottleInterval = 2 * time.Second
+	bulk.MaxConcurrentActivityExecutionSize = mostActivities
 	return map[string]worker.Options{contract.ControlQueue: base, contract.BulkQueue: bulk, contract.FenceQueue: fence}
 }
 

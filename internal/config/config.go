@@ -53,6 +53,7 @@ type Config struct {
 	GateSecondaryLag  time.Duration
 	SyncLag           time.Duration
 	ArchiveRetention  time.Duration
+	ImportPace        string
 
 	RemedyRebuild      []string
 	RemedyProvision    []string
@@ -80,6 +81,12 @@ const (
 	Common Role = iota // reaching metadata, Temporal and the shards
 	Worker
 	Proxy
+)
+
+// The values of ImportPace.
+const (
+	PaceGentle = "gentle"
+	PaceFull   = "full"
 )
 
 // setting is one value: its flag, which is also its key in the file and, in
@@ -158,6 +165,9 @@ var settings = []setting{
 	}},
 	{Worker, "sync-lag", false, func(c *Config, fs *pflag.FlagSet, n string) {
 		fs.DurationVar(&c.SyncLag, n, 2*time.Second, "lag below which a target counts as in sync and is validated")
+	}},
+	{Worker, "import-pace", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.StringVar(&c.ImportPace, n, PaceGentle, "gentle: imports rest while a shard that they read or load is slow, its cache full or a secondary behind; full: they never do")
 	}},
 	{Worker, "remedy-rebuild", false, func(c *Config, fs *pflag.FlagSet, n string) {
 		fs.StringSliceVar(&c.RemedyRebuild, n, nil, "command, and its arguments after commas, that empties a node and starts it again; empty: no rebuilds")
@@ -339,6 +349,9 @@ func (c *Config) Validate(r Role) error {
 	}
 	if r == Worker {
 		problems = append(problems, c.limits()...)
+		if c.ImportPace != PaceGentle && c.ImportPace != PaceFull {
+			problems = append(problems, fmt.Errorf("import-pace is %q; want %s or %s", c.ImportPace, PaceGentle, PaceFull))
+		}
 	}
 	return errors.Join(problems...)
 }
