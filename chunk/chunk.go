@@ -40,7 +40,7 @@ type Database struct {
 // Collection is one collection of a logical database.
 type Collection struct {
 	Name     string
-	ShardKey string     // dotted field path whose value places a document; "_id" is allowed
+	ShardKey string     // dotted field path whose value places a document, "_id" is allowed; several with commas between them
 	Options  bson.Raw   // create options as listCollections shows them, may be nil
 	Indexes  []bson.Raw // whole index specifications as listIndexes shows them, without _id_
 }

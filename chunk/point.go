@@ -74,6 +74,9 @@ func (s KeySpace) Point(v bson.RawValue) (Key, error) {
 // DocumentPoint gives the point of a document by its shard key. Everything that
 // places a document uses it, so that all agree.
 func (s KeySpace) DocumentPoint(doc bson.Raw, shardKey string) (Key, error) {
+	if strings.IndexByte(shardKey, ',') >= 0 {
+		return s.compoundPoint(doc, shardKey)
+	}
 	v, err := LookupPath(doc, shardKey)
 	if err != nil {
 		return "", err

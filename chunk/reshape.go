@@ -1,12 +1,12 @@
 package chunk
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
 	"math/big"
 	"slices"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
@@ -191,12 +191,13 @@ func (k *Keep) Has(collection string, doc bson.Raw) (bool, error) {
 // below it.
 func (k *Keep) Touches(collection, path string) bool {
 	key, ok := k.ShardKeys[collection]
-	if !ok || key == path {
+	if !ok {
 		return true
 	}
-	a, b := []byte(key), []byte(path)
-	if len(a) > len(b) {
-		a, b = b, a
+	for field := range strings.SplitSeq(key, ",") {
+		if touchesField(field, path) {
+			return true
+		}
 	}
-	return bytes.HasPrefix(b, a) && b[len(a)] == '.'
+	return false
 }

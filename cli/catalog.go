@@ -160,10 +160,10 @@ func newDBCreate(a *app) *cobra.Command {
 	}
 	fs := c.Flags()
 	fs.StringSliceVar(&f.collections, "collections", nil, "names of the collections, separated by commas (needed)")
-	fs.StringVar(&f.shardKey, "shard-key", "_id", "field path whose value places a document")
+	fs.StringVar(&f.shardKey, "shard-key", "_id", "field path whose value places a document; several with commas between them, as origin,date")
 	fs.StringVar(&f.keySpace, "key-space", string(chunk.Hashed), "hashed, or range")
 	fs.IntVar(&f.chunks, "chunks", 8, "number of chunks (hashed)")
-	fs.StringArrayVar(&f.splits, "split", nil, "boundary between chunks as extended JSON, in order (range); may be repeated")
+	fs.StringArrayVar(&f.splits, "split", nil, "boundary between chunks as extended JSON, a value of the shard key or an array with values of its first fields, in order (range); may be repeated")
 	fs.StringSliceVar(&f.shards, "shards", nil, "shards to spread the chunks over, in turn (needed)")
 	fs.StringArrayVar(&f.indexes, "index", nil, "COLLECTION:SPEC with the index as extended JSON; may be repeated")
 	_ = c.MarkFlagRequired("collections")

@@ -41,9 +41,9 @@ func splitRanges(flags []string) ([]chunk.Range, error) {
 			V bson.RawValue `bson:"v"`
 		}
 		if err := bson.UnmarshalExtJSON([]byte(`{"v":`+s+`}`), false, &d); err != nil {
-			return nil, fmt.Errorf(`--split %q: want one value as extended JSON, as "m" or {"$oid":"..."}: %w`, s, err)
+			return nil, fmt.Errorf(`--split %q: want one value as extended JSON, as "m" or {"$oid":"..."}, or an array with values of the first fields: %w`, s, err)
 		}
-		p, err := chunk.Ranged.Point(d.V)
+		p, err := chunk.Ranged.Border(d.V)
 		if err != nil {
 			return nil, fmt.Errorf("--split %q: %w", s, err)
 		}

@@ -368,7 +368,7 @@ func keyPoint(space chunk.KeySpace, text string) (chunk.Key, error) {
 	if err := bson.UnmarshalExtJSON([]byte(`{"v":`+text+`}`), false, &d); err != nil {
 		return "", &usageError{fmt.Errorf(`%q: want one value as extended JSON, as "m" or {"$oid":"..."}: %w`, text, err)}
 	}
-	k, err := space.Point(d.V)
+	k, err := space.Border(d.V)
 	if err != nil {
 		return "", &usageError{fmt.Errorf("%q: %w", text, err)}
 	}

@@ -112,7 +112,7 @@ func (a *app) points(cmd *cobra.Command, id chunk.ID, values []string) (out []st
 			if err := bson.UnmarshalExtJSON([]byte(`{"v":`+s+`}`), false, &d); err != nil {
 				return &usageError{fmt.Errorf(`--at %q: want one value as extended JSON, as "m" or {"$oid":"..."}: %w`, s, err)}
 			}
-			k, err := db.KeySpace.Point(d.V)
+			k, err := db.KeySpace.Border(d.V)
 			if err != nil {
 				return &usageError{fmt.Errorf("--at %q: %w", s, err)}
 			}

@@ -89,7 +89,7 @@ func (f *File) checkRules(w *walker, shards, zones map[string]bool) {
 			w.fail(r.Line, r.path+".zone", "no shard is in zone %q: what the rule is about would be orphaned", r.Target.Zone)
 		}
 		if r.Level == placement.Tenant && r.Text != "" {
-			if _, err := d.KeySpace.Point(r.key); err != nil {
+			if _, err := d.KeySpace.Border(r.key); err != nil {
 				w.fail(r.Line, r.path+".key", "%v", err)
 			}
 		}

@@ -93,7 +93,7 @@ func (f *File) Rules(have map[string]chunk.Database) placement.Rules {
 			if was, ok := have[r.Database]; ok {
 				space = was.KeySpace
 			}
-			k, err := space.Point(r.key)
+			k, err := space.Border(r.key)
 			if err != nil {
 				continue // Parse has refused such a file
 			}
@@ -209,7 +209,7 @@ func (d *FileDatabase) cut(w *walker, path string, chunks, line int, splits *yam
 		var points []chunk.Key
 		if splits != nil {
 			w.list(splits, path+".splits", func(n *yaml.Node, path string) {
-				k, err := d.KeySpace.Point(w.value(n, path))
+				k, err := d.KeySpace.Border(w.value(n, path))
 				if err != nil {
 					w.fail(n.Line, path, "%v", err)
 				}
@@ -245,6 +245,9 @@ func (d *FileDatabase) collection(w *walker) func(*yaml.Node, string) {
 		w.need(n, path, "name", c.Name)
 		if c.ShardKey == "" {
 			c.ShardKey = "_id"
+		}
+		if err := chunk.CheckShardKey(c.ShardKey); err != nil {
+			w.fail(n.Line, path+".shardKey", "%v", err)
 		}
 		d.Collections = append(d.Collections, c)
 	}

@@ -76,6 +76,9 @@ func checkDatabase(db chunk.Database, chunks []NewChunk) error {
 		if c.Name == "" || c.ShardKey == "" || names[c.Name] || plainText(c.Name) != c.Name {
 			return failure.New(failure.Invalid, "database.collections", "collection %q of database %s is unnamed, named twice or without a shard key", c.Name, db.Name)
 		}
+		if err := chunk.CheckShardKey(c.ShardKey); err != nil {
+			return failure.New(failure.Invalid, "database.collections", "collection %s of database %s: %w", c.Name, db.Name, err)
+		}
 		names[c.Name] = true
 	}
 	at := chunk.KeyMin

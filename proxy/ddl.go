@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
+	"drover/chunk"
 	"drover/internal/failure"
 	"drover/proxy/wire"
 )
@@ -111,8 +112,7 @@ func checkIndexes(list wire.Element, c *collection) error {
 	for w := wire.Walk(list.Document()); w.Next(); {
 		unique, _ := wire.Find(w.Document(), "unique")
 		key, _ := wire.Find(w.Document(), "key")
-		first := wire.Walk(key.Document())
-		if unique.Type == 0 || !unique.Truth() || first.Next() && first.Is(c.shardKey) {
+		if unique.Type == 0 || !unique.Truth() || beginsWith(key.Document(), c.keys()) {
 			continue
 		}
 		return refuse(codeCannotCreateIndex, "cannot create unique index over %s: it must begin with the shard key %s, or it would be unique in each chunk only",
@@ -121,12 +121,24 @@ func checkIndexes(list wire.Element, c *collection) error {
 	return nil
 }
 
-// shardCollection makes a collection that is placed by a field other than _id.
+// beginsWith reports whether an index's pattern begins with the fields, in their order.
+func beginsWith(pattern bson.Raw, fields []string) bool {
+	w := wire.Walk(pattern)
+	for _, f := range fields {
+		if !w.Next() || !w.Is(f) {
+			return false
+		}
+	}
+	return true
+}
+
+// shardCollection makes a collection that is placed by fields other than _id.
 //
-// Behaviour: {shardCollection: "db.collection", key: {field: 1 | "hashed"}}; of an
-// existing collection, it answers ok when that is its key already.
+// Behaviour: {shardCollection: "db.collection", key: {field: 1 | "hashed", ...}}; of
+// an existing collection, it answers ok when that is its key already. Whether values
+// are hashed is the database's, whatever the key says.
 //
-// Not supported: changing the key of a collection; keys of several fields; unique,
+// Not supported: changing the key of a collection; unique,
 // numInitialChunks and presplitting: all collections of a database share its
 // chunks.
 func shardCollection(ctx context.Context, p *Proxy, q *request) error {
@@ -134,13 +146,9 @@ func shardCollection(ctx context.Context, p *Proxy, q *request) error {
 	if !ok || coll == "" {
 		return refuse(codeInvalidNamespace, "shardCollection needs \"database.collection\"")
 	}
-	key := wire.Walk(q.option("key").Document())
-	if !key.Next() {
-		return refuse(codeFailedToParse, "shardCollection needs a key")
-	}
-	field := string(key.Key)
-	if key.Next() {
-		return refuse(codeNotSupported, "a shard key has one field here")
+	field, refused := keyPattern(q.option("key"))
+	if refused != nil {
+		return refused
 	}
 	if u := q.option("unique"); u.Type != 0 && u.Truth() {
 		return refuse(codeNotSupported, "shardCollection with unique is not supported: make a unique index")
@@ -164,6 +172,25 @@ func shardCollection(ctx context.Context, p *Proxy, q *request) error {
 		return bsoncore.AppendStringElement(dst, "collectionsharded", database+"."+coll)
 	})
 	return nil
+}
+
+// keyPattern reads the shard key of a shardCollection.
+func keyPattern(e wire.Element) (string, *refusal) {
+	var fields []string
+	for w := wire.Walk(e.Document()); w.Next(); {
+		if strings.Contains(string(w.Key), ",") {
+			return "", refuse(codeBadValue, "the shard key's field %q has a comma in its name", w.Key)
+		}
+		fields = append(fields, string(w.Key))
+	}
+	if len(fields) == 0 {
+		return "", refuse(codeFailedToParse, "shardCollection needs a key")
+	}
+	key := strings.Join(fields, ",")
+	if err := chunk.CheckShardKey(key); err != nil {
+		return "", refuse(codeBadValue, "%v", err)
+	}
+	return key, nil
 }
 
 // bareCommand gives a command without what belongs to its sender.

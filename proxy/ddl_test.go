@@ -79,7 +79,7 @@ func TestDDL(t *testing.T) {
 		"no list":          {bson.D{{Key: "createIndexes", Value: "legs"}}, codeFailedToParse},
 		"rename":           {bson.D{{Key: "renameCollection", Value: "a.b"}}, codeNotSupported},
 		"drop database":    {bson.D{{Key: "dropDatabase", Value: 1}}, codeNotSupported},
-		"two fields":       {bson.D{{Key: "shardCollection", Value: "flights.new"}, {Key: "key", Value: bson.D{{Key: "a", Value: 1}, {Key: "b", Value: 1}}}}, codeNotSupported},
+		"field and parent": {bson.D{{Key: "shardCollection", Value: "flights.new"}, {Key: "key", Value: bson.D{{Key: "a", Value: 1}, {Key: "a.b", Value: 1}}}}, codeBadValue},
 		"other key":        {bson.D{{Key: "shardCollection", Value: "flights.legs"}, {Key: "key", Value: bson.D{{Key: "a", Value: 1}}}}, codeAlreadyInitialized},
 	} {
 		require.Equal(t, tc.code, codeOf(run(tc.cmd)), name)
@@ -93,6 +93,8 @@ func TestDDL(t *testing.T) {
 	require.Equal(t, codeNamespaceExists, codeOf(run(bson.D{{Key: "create", Value: "new"}})))
 	require.Equal(t, int64(1), numberAt(run(bson.D{{Key: "shardCollection", Value: "flights.keyed"}, {Key: "key", Value: bson.D{{Key: "k", Value: 1}}}}), "ok"))
 	require.Equal(t, "k", catalog.asked[2].ShardKey)
+	require.Equal(t, int64(1), numberAt(run(bson.D{{Key: "shardCollection", Value: "flights.pair"}, {Key: "key", Value: bson.D{{Key: "k", Value: 1}, {Key: "d.day", Value: 1}}}}), "ok"))
+	require.Equal(t, "k,d.day", catalog.asked[3].ShardKey)
 
 	catalog.err = failure.New(failure.Invalid, CatalogMoving, "chunk 1 is being moved").WithHint("wait")
 	require.Equal(t, codeConflicting, codeOf(run(bson.D{{Key: "drop", Value: "new"}})))

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -12,10 +13,10 @@ import (
 )
 
 // planInsert places a document by its shard key; one without it by null. When
-// the key is _id and the document has none, it is made here, as the shard would.
+// _id is of the key and the document has none, it is made here, as the shard would.
 func planInsert(d *database, c *collection, doc bson.Raw) statement {
 	s := statement{doc: doc}
-	if c.shardKey == "_id" {
+	if slices.ContainsFunc(c.keys(), ofID) {
 		if _, ok := wire.Find(doc, "_id"); !ok {
 			s.doc = document(func(dst []byte) []byte {
 				dst = bsoncore.AppendObjectIDElement(dst, "_id", bson.NewObjectID())
@@ -123,40 +124,67 @@ type change struct {
 // shard key goes by the replacement's, which is then added to the filter.
 func (u *change) plan(d *database, c *collection) ([]*entry, *refusal) {
 	t := targetingOf(d, c, u.collation)
-	value, fixed := t.fixed(u.filter)
-	if fixed && !t.simple && (value.Type == bson.TypeString || value.Type == bson.TypeEmbeddedDocument) {
-		fixed = false
+	var kept [4]bson.RawValue
+	values := kept[:0] // of the shard key's fields; of type 0 where the filter does not fix them
+	for _, field := range c.keys() {
+		v, _ := t.fixed(u.filter, field)
+		values = append(values, v)
 	}
-	replacement := u.update.Type == bson.TypeEmbeddedDocument && !operators(u.update)
-	if replacement && c.shardKey != "_id" {
-		own, err := chunk.LookupPath(u.update.Document(), c.shardKey)
-		if err != nil {
-			return nil, refuseKey(c, err)
-		}
-		if !fixed {
-			u.filter = withEquality(u.filter, c.shardKey, own)
-			value, fixed = own, true
-		} else if !same(d.space, own, value) {
-			return nil, refuse(codeImmutableField, "a replacement must keep the shard key %s", c.shardKey)
-		}
-	} else if err := u.check(d, c, value, fixed); err != nil {
+	var err *refusal
+	if u.update.Type == bson.TypeEmbeddedDocument && !operators(u.update) {
+		err = u.replace(d, c, values)
+	} else {
+		err = u.check(d, c, values)
+	}
+	if err != nil {
 		return nil, err
+	}
+	fixed, null := true, false
+	for _, v := range values {
+		fixed = fixed && v.Type != 0
+		null = null || v.Type == bson.TypeNull || v.Type == bson.TypeUndefined
 	}
 	if u.upsert && !fixed {
 		return nil, refuse(codeShardKeyNotFound, "an upsert must have the shard key %s in its filter, as an equality", c.shardKey)
 	}
 	if fixed {
-		k, err := d.space.Point(value)
+		k, err := d.space.TuplePoint(values...)
 		if err != nil {
 			return nil, refuseKey(c, err)
 		}
 		// Null stands for more than one point, unless a document is to be made of it.
-		if e := d.at(k); e != nil && (u.upsert || value.Type != bson.TypeNull && value.Type != bson.TypeUndefined) {
+		if e := d.at(k); e != nil && (u.upsert || !null) {
 			return []*entry{e}, nil
 		}
 	}
 	return targetOf(d, c, u.filter, u.collation), nil
 }
+
+// replace fixes what the filter leaves open of the shard key by the replacement's
+// own, and refuses one that would change it.
+func (u *change) replace(d *database, c *collection, values []bson.RawValue) *refusal {
+	_, id := wire.Find(u.update.Document(), "_id")
+	for i, field := range c.keys() {
+		if ofID(field) && !id {
+			continue // the document keeps the one that it has
+		}
+		own, err := chunk.LookupPath(u.update.Document(), field)
+		if err != nil {
+			return refuseKey(c, err)
+		}
+		switch {
+		case values[i].Type == 0:
+			u.filter = withEquality(u.filter, field, own)
+			values[i] = own
+		case !same(d.space, own, values[i]):
+			return refuse(codeImmutableField, "a replacement must keep the shard key %s", c.shardKey)
+		}
+	}
+	return nil
+}
+
+// ofID reports whether a field is _id or lies in it: that no server lets change.
+func ofID(field string) bool { return field == "_id" || strings.HasPrefix(field, "_id.") }
 
 // same reports whether two values are one point.
 func same(space chunk.KeySpace, a, b bson.RawValue) bool {
@@ -182,14 +210,25 @@ func withEquality(filter bson.Raw, path string, v bson.RawValue) bson.Raw {
 
 // check refuses an update that changes the shard key. An _id no server lets
 // change.
-func (u *change) check(d *database, c *collection, value bson.RawValue, fixed bool) *refusal {
-	if c.shardKey == "_id" || strings.HasPrefix(c.shardKey, "_id.") {
-		return nil
+func (u *change) check(d *database, c *collection, values []bson.RawValue) *refusal {
+	for i, field := range c.keys() {
+		if ofID(field) {
+			continue
+		}
+		if r := u.checkField(d, c, field, values[i]); r != nil {
+			return r
+		}
 	}
+	return nil
+}
+
+// checkField is check for one field of the shard key. value is what the filter fixes
+// it to, of type 0 where it does not.
+func (u *change) checkField(d *database, c *collection, field string, value bson.RawValue) *refusal {
 	refused := refuse(codeImmutableField, "an update must not change the shard key %s", c.shardKey)
 	switch u.update.Type {
 	case bson.TypeArray:
-		return checkUpdatePipeline(u.update.Document(), c.shardKey, refused)
+		return checkUpdatePipeline(u.update.Document(), field, refused)
 	case bson.TypeEmbeddedDocument:
 	default:
 		return nil // the shard says what is wrong with it
@@ -197,13 +236,13 @@ func (u *change) check(d *database, c *collection, value bson.RawValue, fixed bo
 	for op := wire.Walk(u.update.Document()); op.Next(); {
 		name := string(op.Key)
 		for w := wire.Walk(op.Document()); w.Next(); {
-			if name == "$rename" && related(string(w.Text()), c.shardKey) {
+			if name == "$rename" && related(string(w.Text()), field) {
 				return refused
 			}
-			if !related(string(w.Key), c.shardKey) || name == "$setOnInsert" && !u.upsert {
+			if !related(string(w.Key), field) || name == "$setOnInsert" && !u.upsert {
 				continue
 			}
-			keeps := (name == "$set" || name == "$setOnInsert") && w.Is(c.shardKey) && fixed && same(d.space, w.RawValue(), value)
+			keeps := (name == "$set" || name == "$setOnInsert") && w.Is(field) && value.Type != 0 && same(d.space, w.RawValue(), value)
 			if !keeps {
 				return refused
 			}
@@ -212,9 +251,9 @@ func (u *change) check(d *database, c *collection, value bson.RawValue, fixed bo
 	return nil
 }
 
-// checkUpdatePipeline refuses a pipeline that sets or takes out the shard key,
-// or of which that cannot be told.
-func checkUpdatePipeline(pipeline bson.Raw, shardKey string, refused *refusal) *refusal {
+// checkUpdatePipeline refuses a pipeline that sets or takes out a field of the shard
+// key, or of which that cannot be told.
+func checkUpdatePipeline(pipeline bson.Raw, field string, refused *refusal) *refusal {
 	for stage := wire.Walk(pipeline); stage.Next(); {
 		w := wire.Walk(stage.Document())
 		if !w.Next() {
@@ -223,21 +262,21 @@ func checkUpdatePipeline(pipeline bson.Raw, shardKey string, refused *refusal) *
 		switch string(w.Key) {
 		case "$set", "$addFields":
 			for f := wire.Walk(w.Document()); f.Next(); {
-				if related(string(f.Key), shardKey) {
+				if related(string(f.Key), field) {
 					return refused
 				}
 			}
 		case "$unset":
-			if related(string(w.Text()), shardKey) {
+			if related(string(w.Text()), field) {
 				return refused
 			}
 			for f := wire.Walk(w.Document()); f.Next(); {
-				if related(string(f.Text()), shardKey) {
+				if related(string(f.Text()), field) {
 					return refused
 				}
 			}
 		default:
-			return refuse(codeNotSupported, "%s in an update is only supported where the shard key is _id: it might change %s", w.Key, shardKey)
+			return refuse(codeNotSupported, "%s in an update is only supported where the shard key is _id: it might change %s", w.Key, field)
 		}
 	}
 	return nil

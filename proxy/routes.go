@@ -41,9 +41,18 @@ type entry struct {
 // collection is one collection of a database.
 type collection struct {
 	name     string
-	shardKey string
+	shardKey string          // its fields with commas between them
+	key      []string        // the same as a list; see keys
 	simple   bool            // no collation of its own
 	leads    map[string]bool // first fields of its indexes
+}
+
+// keys gives the fields of the shard key.
+func (c *collection) keys() []string {
+	if c.key == nil {
+		return chunk.KeyFields(c.shardKey)
+	}
+	return c.key
 }
 
 // database is one logical database of a table.
@@ -105,7 +114,7 @@ func (t *routing) load(ctx context.Context) error {
 		db := &database{name: d.Name, space: d.KeySpace, collections: map[string]*collection{}}
 		for _, c := range d.Collections {
 			_, own := wire.Find(c.Options, "collation")
-			db.collections[c.Name] = &collection{name: c.Name, shardKey: c.ShardKey, simple: !own, leads: leadsOf(c)}
+			db.collections[c.Name] = &collection{name: c.Name, shardKey: c.ShardKey, key: chunk.KeyFields(c.ShardKey), simple: !own, leads: leadsOf(c)}
 		}
 		fresh[d.Name] = db
 	}

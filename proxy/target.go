@@ -13,6 +13,8 @@ import (
 // undefined. Whatever is not understood goes to every chunk: that is always
 // right.
 //
+// A shard key of several fields: see compound.go.
+//
 // Not supported: targeting by an embedded document that holds a dotted shard
 // key, by $expr, or by strings under a collation.
 
@@ -29,12 +31,16 @@ var everywhere = target{all: true}
 // targeting is what is needed to find a filter's target.
 type targeting struct {
 	space  chunk.KeySpace
-	path   string
-	simple bool // strings compare byte by byte
+	path   string   // of a key of one field
+	fields []string // of all of them
+	simple bool     // strings compare byte by byte
 }
 
 // of gives the filter's target.
 func (t targeting) of(filter bson.Raw) target {
+	if len(t.fields) > 1 {
+		return t.compound(filter)
+	}
 	best := everywhere
 	for w := wire.Walk(filter); w.Next(); {
 		found := everywhere
@@ -218,18 +224,28 @@ func (t target) touches(r chunk.Range) bool {
 	return false
 }
 
-// fixed gives the value that a filter's equality gives to the document that an
-// upsert inserts: only a plain equality does.
-func (t targeting) fixed(filter bson.Raw) (v bson.RawValue, ok bool) {
+// fixed gives the value that a filter's equality gives path in the document that an
+// upsert inserts: only a plain equality does, and one of text only where it compares
+// byte by byte.
+func (t targeting) fixed(filter bson.Raw, path string) (v bson.RawValue, ok bool) {
+	v, ok = equality(filter, path)
+	if ok && !t.simple && (v.Type == bson.TypeString || v.Type == bson.TypeEmbeddedDocument) {
+		return bson.RawValue{}, false
+	}
+	return v, ok
+}
+
+// equality finds what a filter wants path to be equal to.
+func equality(filter bson.Raw, path string) (v bson.RawValue, ok bool) {
 	for w := wire.Walk(filter); w.Next(); {
 		switch string(w.Key) {
 		case "$and":
 			for b := wire.Walk(w.Document()); b.Next(); {
-				if v, ok := t.fixed(b.Document()); ok {
+				if v, ok := equality(b.Document(), path); ok {
 					return v, true
 				}
 			}
-		case t.path:
+		case path:
 			if !operators(w.Element) {
 				return w.RawValue(), w.Type != bson.TypeRegex && w.Type != bson.TypeArray
 			}
@@ -257,5 +273,5 @@ func targetingOf(d *database, c *collection, collation wire.Element) targeting {
 		locale, _ := wire.Find(collation.Document(), "locale")
 		simple = string(locale.Text()) == "simple"
 	}
-	return targeting{space: d.space, path: c.shardKey, simple: simple}
+	return targeting{space: d.space, path: c.shardKey, fields: c.keys(), simple: simple}
 }

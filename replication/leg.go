@@ -109,7 +109,8 @@ func enters(keep *chunk.Keep, collection string, change []byte) (bool, error) {
 			path := f.name
 			switch c.fields[i].name {
 			case "updatedFields":
-				if rest, above := strings.CutPrefix(shardKey, path); above && (rest == "" || rest[0] == '.') {
+				// One field of several does not tell where the document then lies.
+				if rest, above := strings.CutPrefix(shardKey, path); above && (rest == "" || rest[0] == '.') && !strings.Contains(shardKey, ",") {
 					in, err := setsWithin(keep, f, rest)
 					if err != nil || in {
 						return in, err

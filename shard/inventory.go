@@ -200,8 +200,7 @@ func CheckUnique(database string, collections []chunk.Collection) error {
 		for _, spec := range c.Indexes {
 			unique, _ := spec.Lookup("unique").BooleanOK()
 			pattern, _ := spec.Lookup("key").DocumentOK()
-			first, err := pattern.IndexErr(0)
-			if !unique || err == nil && first.Key() == c.ShardKey {
+			if !unique || beginsWith(pattern, chunk.KeyFields(c.ShardKey)) {
 				continue
 			}
 			errs = append(errs, failure.New(failure.Invalid, "collection.unique_not_prefixed", "unique index %s of %s.%s does not begin with the shard key %s",
@@ -210,6 +209,20 @@ func CheckUnique(database string, collections []chunk.Collection) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// beginsWith reports whether an index's pattern begins with the fields, in their order.
+func beginsWith(pattern bson.Raw, fields []string) bool {
+	elements, err := pattern.Elements()
+	if err != nil || len(elements) < len(fields) {
+		return false
+	}
+	for i, f := range fields {
+		if elements[i].Key() != f {
+			return false
+		}
+	}
+	return true
 }
 
 // TTL is one TTL index.
