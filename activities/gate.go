@@ -68,8 +68,11 @@ func (a *Activities) measureAll(ctx context.Context, in contract.GateInput) (con
 			r = one
 			continue
 		}
-		for n, c := range one.Checks {
-			if r.Checks[n].OK && !c.OK {
+		for _, c := range one.Checks {
+			n := slices.IndexFunc(r.Checks, func(x contract.Check) bool { return x.Name == c.Name })
+			if n < 0 { // only some legs have it
+				r.Checks = append(r.Checks, c)
+			} else if r.Checks[n].OK && !c.OK {
 				r.Checks[n] = c
 			}
 		}
@@ -97,6 +100,7 @@ func (a *Activities) measure(ctx context.Context, in contract.GateInput) contrac
 		},
 		func() []contract.Check { return []contract.Check{a.gateMetadata(ctx)} },
 		func() []contract.Check { return []contract.Check{a.gateWayBack(ctx, in.DirectionInput)} },
+		func() []contract.Check { return a.gateBeside(ctx, in.DirectionInput) },
 		func() []contract.Check {
 			var err error
 			open, err = a.openWork(ctx, in.From)

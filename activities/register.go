@@ -104,6 +104,9 @@ func (a *Activities) precheck(ctx context.Context, in contract.RegisterInput, ro
 	if err := shard.CheckMovable(route.Placement.Database, infos); err != nil {
 		return e, 0, 0, err
 	}
+	if err := a.checkBeside(ctx, route.Placement); err != nil {
+		return e, 0, 0, err
+	}
 	for _, i := range infos {
 		docs, bytes = docs+i.Count, bytes+i.Size
 	}

@@ -90,6 +90,9 @@ func (a *Activities) precheckReshape(ctx context.Context, in contract.RegisterIn
 		if err := shard.CheckMovable(r.Placement.Database, infos); err != nil {
 			return err
 		}
+		if err := a.checkBeside(ctx, r.Placement); err != nil {
+			return err
+		}
 	}
 	for _, name := range append(slices.Clone(in.Reshape.Shards), in.To) {
 		if name == "" {

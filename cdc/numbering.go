@@ -67,7 +67,7 @@ func (n *numbering) take(c *change, token bson.Raw) (outcome, error) {
 	out := outcome{event: e}
 	if !e.Op.OnDocument() {
 		n.forget(e)
-	} else if placement, ok := chunk.PlacementOf(e.Database); ok && e.Label == 0 && n.closed(placement) {
+	} else if placement, ok := n.closedIn(e.Database); ok && e.Label == 0 {
 		out.straggler = placement
 	}
 	var err error
@@ -190,7 +190,7 @@ func (n *numbering) marker(c *change) (*chunk.Marker, bool) {
 		}
 		return &m, true
 	case chunk.FinalMarker:
-		n.close(m.Placement, m.Attempt)
+		n.close(m.Placement, m.Attempt, m.Database)
 	case chunk.OpenMarker:
 		n.open(m.Placement, m.Attempt)
 	}
@@ -198,9 +198,16 @@ func (n *numbering) marker(c *change) (*chunk.Marker, bool) {
 	return &m, true
 }
 
-// closed reports whether placement is past its final marker.
-func (n *numbering) closed(placement chunk.PlacementID) bool {
-	return slices.ContainsFunc(n.position.Closed, of(placement))
+// closedIn gives the placement that a database holds, if that is past its final
+// marker. One that was adopted is known by the name that its marker brought.
+func (n *numbering) closedIn(database string) (chunk.PlacementID, bool) {
+	placement, named := chunk.PlacementOf(database)
+	for _, c := range n.position.Closed {
+		if named && c.Placement == placement || c.Database != "" && c.Database == database {
+			return c.Placement, true
+		}
+	}
+	return 0, false
 }
 
 // of matches what is known of one placement.
@@ -212,7 +219,7 @@ func of(placement chunk.PlacementID) func(closed) bool {
 // overtaken or has opened the placement again, closes nothing. One of a further
 // round of the same attempt takes back what was reported since the last: the lanes
 // have to apply it before they pass this one.
-func (n *numbering) close(placement chunk.PlacementID, a chunk.AttemptID) {
+func (n *numbering) close(placement chunk.PlacementID, a chunk.AttemptID, database string) {
 	p := &n.position
 	if i := slices.IndexFunc(p.Opened, of(placement)); i >= 0 && p.Opened[i].Attempt >= a {
 		return
@@ -221,7 +228,7 @@ func (n *numbering) close(placement chunk.PlacementID, a chunk.AttemptID) {
 		return
 	}
 	n.reopen(placement, a)
-	p.Closed = append(p.Closed, closed{Placement: placement, Attempt: a, Seq: p.Seq})
+	p.Closed = append(p.Closed, closed{Placement: placement, Attempt: a, Seq: p.Seq, Database: database})
 }
 
 // open takes note that attempt a lets applications onto placement.
@@ -257,7 +264,12 @@ func (n *numbering) gone(placement chunk.PlacementID) {
 
 // forget drops what is known of a placement whose database is dropped.
 func (n *numbering) forget(e *event.Event) {
-	if placement, ok := chunk.PlacementOf(e.Database); ok && e.Op == "dropDatabase" {
+	if e.Op != "dropDatabase" {
+		return
+	}
+	if placement, ok := n.closedIn(e.Database); ok {
+		n.gone(placement)
+	} else if placement, ok := chunk.PlacementOf(e.Database); ok {
 		n.gone(placement)
 	}
 }

@@ -469,3 +469,32 @@ func mustD(raw bson.Raw) bson.D {
 	}
 	return d
 }
+
+// TestAdoptedPlacementIsKnownByItsMarker sees stragglers in a database whose name
+// tells no placement.
+func TestAdoptedPlacementIsKnownByItsMarker(t *testing.T) {
+	t.Parallel()
+
+	final := marked(chunk.Marker{Kind: chunk.FinalMarker, Migration: 7, Attempt: 6, Placement: 42, Round: 1, Database: "legacy"})
+	write := plain(1)
+	write.db = "legacy"
+	other := write
+	other.db = "other"
+	n := fresh(2)
+	out := feed(t, n, write, final, write, other, checkpoint(1, 5, "m7/d6/p0"), write.in(1, 5))
+	var got []chunk.PlacementID
+	for _, o := range out {
+		got = append(got, o.straggler)
+	}
+	require.Equal(t, []chunk.PlacementID{0, 0, 42, 0, 0, 0}, got)
+	value, err := n.position.encode()
+	require.NoError(t, err)
+	saved, err := DecodePosition(value)
+	require.NoError(t, err)
+	require.Equal(t, n.position.Closed, saved.Closed, "a restart knows it too")
+
+	dropped := fields{op: "dropDatabase", db: "legacy"}
+	require.Zero(t, feed(t, n, dropped, write)[1].straggler, "it is gone")
+	out = feed(t, n, final, marked(chunk.Marker{Kind: chunk.OpenMarker, Migration: 7, Attempt: 8, Placement: 42}), write)
+	require.Zero(t, out[2].straggler, "it is open again")
+}

@@ -95,7 +95,8 @@ func (t transaction) holds(session []byte, number int64) bool {
 type closed struct {
 	Placement chunk.PlacementID `bson:"placement"`
 	Attempt   chunk.AttemptID   `bson:"attempt"`
-	Seq       int64             `bson:"seq,omitempty"` // of the final marker
+	Seq       int64             `bson:"seq,omitempty"`      // of the final marker
+	Database  string            `bson:"database,omitempty"` // of one that was adopted: its name tells no placement
 }
 
 // clone gives a copy that shares nothing that numbering changes in place.

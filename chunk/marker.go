@@ -29,6 +29,10 @@ type Marker struct {
 	Placement PlacementID `bson:"placement" json:"placement"` // the one on the marker's shard; 0 for heartbeats
 	Round     int64       `bson:"round" json:"round"`
 	At        time.Time   `bson:"at" json:"at"` // writer's clock, for lag and people only
+
+	// Database is the placement's, where that was adopted: nothing else in the log
+	// tells whose its changes are. Final markers need it.
+	Database string `bson:"database,omitempty" json:"database,omitempty"`
 }
 
 // Key is the marker's _id: "drained/m7/a6/p42/r1".

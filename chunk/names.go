@@ -38,6 +38,15 @@ func PhysicalName(id ID, p PlacementID) string {
 	return fmt.Sprintf("%s_p%d", strings.ReplaceAll(string(id), "/", "_"), p)
 }
 
+// OwnName is the name of a placement's database where it is not of Drover's naming:
+// that of a database which was adopted. "" for any other.
+func (p Placement) OwnName() string {
+	if p.Database == "" || p.Database == PhysicalName(p.Chunk, p.ID) {
+		return ""
+	}
+	return p.Database
+}
+
 var physicalName = regexp.MustCompile(`^.+_\d{4,}_p(\d+)$`)
 
 // PlacementOf tells which placement a physical database holds; ok is false for

@@ -128,7 +128,7 @@ func checkRows(r shard.Report) (rows [][]string) {
 }
 
 func newDBCommand(a *app) *cobra.Command {
-	return group("db", "Create logical databases and look at them", newDBCreate(a), newDBList(a), newDBPolicy(a), newDBClients(a))
+	return group("db", "Create logical databases and look at them", newDBCreate(a), newDBList(a), newDBPolicy(a), newDBClients(a), newDBAdopt(a))
 }
 
 // dbFlags are what db create is told.

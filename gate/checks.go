@@ -166,6 +166,15 @@ func Answers(silent, owed []string, err error) contract.Check {
 	return c
 }
 
+// Beside is a further check (5), of a placement that was adopted: nobody may write to
+// it without a proxy.
+func Beside(others []string, err error) contract.Check {
+	c := none(5, "beside", "nobody may write to the adopted database without a proxy")
+	c.Source = "users of the source"
+	c.Hint = "take their write roles away, as docs/adoption.md says; drover db adopt DATABASE --check shows who is left"
+	return absent(c, others, err)
+}
+
 // IndexBuilds is check (5): an index build holds up what the fence does.
 func IndexBuilds(building []string, err error) contract.Check {
 	c := none(5, "index-builds", "none under way on either placement")

@@ -18,6 +18,7 @@ import (
 type NewChunk struct {
 	Range chunk.Range
 	Shard string
+	Own   string // name of the database that is adopted; "" makes one of Drover's naming
 }
 
 // databaseName is what a logical database may be called: with the chunk's number
@@ -116,12 +117,12 @@ func insertChunks(ctx context.Context, tx pgx.Tx, db string, chunks []NewChunk) 
 	const q = `with c as (
 			insert into chunks (id, database, lo, hi) values ($1, $2, $3, $4) returning id
 		), p as (
-			insert into placements (chunk, shard, state) select c.id, $5, 'live' from c returning id, chunk
+			insert into placements (chunk, shard, state, database) select c.id, $5, 'live', nullif($6, '') from c returning id, chunk
 		) select p.id from p`
 	for i, c := range chunks {
 		id := chunk.NewID(db, i+1)
 		var p chunk.PlacementID
-		if err := tx.QueryRow(ctx, q, id, db, []byte(c.Range.Lo), []byte(c.Range.Hi), c.Shard).Scan(&p); err != nil {
+		if err := tx.QueryRow(ctx, q, id, db, []byte(c.Range.Lo), []byte(c.Range.Hi), c.Shard, c.Own).Scan(&p); err != nil {
 			return fmt.Errorf("chunk %s on shard %s: %w", id, c.Shard, err)
 		}
 		if _, err := tx.Exec(ctx, `insert into routes (chunk, placement, token) values ($1, $2, next_token())`, id, p); err != nil {
@@ -150,7 +151,7 @@ func (s *Store) sameDatabase(ctx context.Context, tx pgx.Tx, db chunk.Database, 
 		same = sameCollections(have.Collections, db.Collections)
 	}
 	for i := 0; same && i < len(chunks); i++ {
-		same = routes[i].Chunk.Range == chunks[i].Range && routes[i].Placement.Shard == chunks[i].Shard
+		same = routes[i].Chunk.Range == chunks[i].Range && routes[i].Placement.Shard == chunks[i].Shard && routes[i].Placement.OwnName() == chunks[i].Own
 	}
 	if !same {
 		return failure.New(failure.Invalid, "database.differs", "database %s is being created with other collections, chunks or shards", db.Name).

@@ -48,8 +48,9 @@ type Fence struct {
 	Opened    chunk.AttemptID   `bson:"opened,omitempty"` // the newest attempt that opened the placement; a fence leaves it
 	Token     chunk.Token       `bson:"token,omitempty"`  // of the route, once open
 	Forward   *Forward          `bson:"forward,omitempty"`
-	Homes     []Home            `bson:"homes,omitempty"` // of a placement that is gone
-	Lease     int64             `bson:"lease,omitempty"` // the newest lease epoch that acted on the placement
+	Homes     []Home            `bson:"homes,omitempty"`    // of a placement that is gone
+	Lease     int64             `bson:"lease,omitempty"`    // the newest lease epoch that acted on the placement
+	Database  string            `bson:"database,omitempty"` // of a placement that was adopted: proof that it is the placement's
 }
 
 // fences is the collection of the fence documents.

@@ -20,9 +20,10 @@ type Principal struct {
 	Why   string   `json:"why"`
 }
 
-// CheckPrincipals lists who besides root and Drover may write to placements.
-func (s *Set) CheckPrincipals(ctx context.Context) ([]Principal, error) {
-	ps, err := principals(ctx, s.admin)
+// CheckPrincipals lists who besides root and Drover may write to placements, and to
+// further databases that are named: those that were adopted, or are to be.
+func (s *Set) CheckPrincipals(ctx context.Context, also ...string) ([]Principal, error) {
+	ps, err := principals(ctx, s.admin, also...)
 	return ps, s.wrap(err, "read users")
 }
 
@@ -59,7 +60,7 @@ type userInfo struct {
 }
 
 // principals looks at every user of the server.
-func principals(ctx context.Context, c *mongo.Client) ([]Principal, error) {
+func principals(ctx context.Context, c *mongo.Client, also ...string) ([]Principal, error) {
 	r, err := run(ctx, c, "admin", bson.D{{Key: "usersInfo", Value: bson.D{{Key: "forAllDBs", Value: true}}}})
 	if err != nil {
 		return nil, err
@@ -86,7 +87,7 @@ func principals(ctx context.Context, c *mongo.Client) ([]Principal, error) {
 			return nil, fmt.Errorf("read user %s: %w", u.User, err)
 		}
 		for _, x := range one.Users {
-			if why := x.writes(); why != "" {
+			if why := x.writes(also); why != "" {
 				found = append(found, Principal{User: x.User + "@" + x.DB, Roles: roleList(x.Roles), Why: why})
 			}
 		}
@@ -94,8 +95,10 @@ func principals(ctx context.Context, c *mongo.Client) ([]Principal, error) {
 	return found, nil
 }
 
-// writes tells by what a user may write where Drover keeps data; empty when it may not.
-func (u userInfo) writes() string {
+// writes tells by what a user may write where Drover keeps data, or to one of further
+// databases; empty when it may not.
+func (u userInfo) writes(also []string) string {
+	counts := func(db string) bool { return oursDatabase(db) || slices.Contains(also, db) }
 	if u.DB == "admin" && slices.ContainsFunc(accounts(), func(a account) bool { return a.user == u.User }) {
 		return u.foreignRole()
 	}
@@ -106,7 +109,7 @@ func (u userInfo) writes() string {
 		switch {
 		case slices.Contains(anywhereRoles, r.Role) && r.DB == "admin":
 			return "role " + r.Role
-		case slices.Contains(writingRoles, r.Role) && oursDatabase(r.DB):
+		case slices.Contains(writingRoles, r.Role) && counts(r.DB):
 			return "role " + r.Role + "@" + r.DB
 		}
 	}
@@ -115,7 +118,7 @@ func (u userInfo) writes() string {
 		if p.Resource.DB != nil && *p.Resource.DB != "" {
 			where = *p.Resource.DB
 		}
-		if !p.Resource.Any && (p.Resource.DB == nil || where != "every database" && !oursDatabase(where)) {
+		if !p.Resource.Any && (p.Resource.DB == nil || where != "every database" && !counts(where)) {
 			continue
 		}
 		for _, a := range p.Actions {

@@ -166,8 +166,8 @@ type Pace func(ctx context.Context) error
 // placement's, and a placement that the data plane may still touch (kind Lost).
 // If interrupted: run again.
 func (s *Set) DropDatabase(ctx context.Context, p chunk.Placement, pace Pace) error {
-	if id, ok := chunk.PlacementOf(p.Database); !ok || id != p.ID || p.Database != chunk.PhysicalName(p.Chunk, p.ID) {
-		return failure.New(failure.Invalid, "placement.wrong_database", "%q is not the database of placement %d of chunk %s", p.Database, p.ID, p.Chunk)
+	if err := s.checkName(ctx, p); err != nil {
+		return err
 	}
 	held, err := s.HeldGrants(ctx, p.ID)
 	if err != nil {
@@ -193,6 +193,23 @@ func (s *Set) DropDatabase(ctx context.Context, p chunk.Placement, pace Pace) er
 		return s.wrap(err, "drop database %s", p.Database)
 	}
 	return s.dropRolesOf(ctx, p.ID)
+}
+
+// checkName refuses a database that is not a placement's: its name says so, or, of
+// one that was adopted, what the shard remembers of it.
+func (s *Set) checkName(ctx context.Context, p chunk.Placement) error {
+	own := p.OwnName()
+	if own == "" && p.Database != "" {
+		return nil
+	}
+	f, ok, err := s.ReadFence(ctx, p.ID)
+	if err != nil {
+		return err
+	}
+	if _, ours := chunk.PlacementOf(own); own == "" || ours || !ok || f.Database != own {
+		return failure.New(failure.Invalid, "placement.wrong_database", "%q is not the database of placement %d of chunk %s", p.Database, p.ID, p.Chunk)
+	}
+	return nil
 }
 
 // dropCollection drops a collection's indexes one by one, then the collection.

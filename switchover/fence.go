@@ -192,7 +192,7 @@ func (f *fence) drain(ctx context.Context) error {
 func (f *fence) catchUp(ctx context.Context, kind chunk.MarkerKind) error {
 	m := chunk.Marker{
 		Kind: kind, Migration: f.at.Migration, Attempt: f.at.ID,
-		Placement: f.at.Source.ID, Round: f.round, At: time.Now(),
+		Placement: f.at.Source.ID, Round: f.round, At: time.Now(), Database: f.at.Source.OwnName(),
 	}
 	if err := f.src.WriteMarker(ctx, m); err != nil {
 		return fmt.Errorf("write %s marker: %w", kind, err)

@@ -225,7 +225,7 @@ func (f *fan) LiftFence(ctx context.Context, _ chunk.Placement, a chunk.AttemptI
 func (f *fan) WriteMarker(ctx context.Context, m chunk.Marker) error {
 	return f.each(ctx, func(ctx context.Context, p part) error {
 		own := m
-		own.Placement = p.placement.ID
+		own.Placement, own.Database = p.placement.ID, p.placement.OwnName()
 		return p.side.WriteMarker(ctx, own)
 	})
 }

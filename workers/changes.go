@@ -79,6 +79,16 @@ func (c *Changes) partition(ctx context.Context, shard, database string) (int32,
 	return e.Partition(int32(len(ends)), event.ByDatabase) //nolint:gosec // a number of partitions
 }
 
+// database gives the physical database of a placement. The metadata keeps the rows
+// of those that are gone; without one the name is of Drover's making.
+func (c *Changes) database(ctx context.Context, id chunk.ID, p chunk.PlacementID) (string, error) {
+	x, err := c.Store.Placement(ctx, p)
+	if failure.HasCode(err, "placement.unknown") {
+		return chunk.PhysicalName(id, p), nil
+	}
+	return x.Database, err
+}
+
 // Show calls fn for every event of a chunk between two times, on every shard that
 // served it then, the replicators' too; each shard's in its order.
 func (c *Changes) Show(ctx context.Context, id chunk.ID, from, to time.Time, fn func(Change) error) error {
@@ -104,7 +114,10 @@ func (c *Changes) Show(ctx context.Context, id chunk.ID, from, to time.Time, fn 
 
 // showOne shows what one placement of a chunk saw.
 func (c *Changes) showOne(ctx context.Context, id chunk.ID, h metadata.RouteChange, from, to time.Time, fn func(Change) error) error {
-	database := chunk.PhysicalName(id, h.Placement)
+	database, err := c.database(ctx, id, h.Placement)
+	if err != nil {
+		return err
+	}
 	p, err := c.partition(ctx, h.Shard, database)
 	if err != nil {
 		return err
@@ -161,7 +174,11 @@ func (c *Changes) Begin(ctx context.Context, database string, at time.Time) (Pos
 				}
 			}
 		}
-		p, err := c.partition(ctx, w.Shard, chunk.PhysicalName(r.Chunk.ID, w.Placement))
+		physical, err := c.database(ctx, r.Chunk.ID, w.Placement)
+		if err != nil {
+			return nil, err
+		}
+		p, err := c.partition(ctx, w.Shard, physical)
 		if err != nil {
 			return nil, err
 		}
@@ -262,7 +279,10 @@ func (s *strand) run(ctx context.Context) error {
 
 // placement hands on what one placement saw, until its final marker.
 func (s *strand) placement(ctx context.Context) (final chunk.AttemptID, err error) {
-	database := chunk.PhysicalName(s.id, s.at.Placement)
+	database, err := s.c.database(ctx, s.id, s.at.Placement)
+	if err != nil {
+		return 0, err
+	}
 	p, err := s.c.partition(ctx, s.at.Shard, database)
 	if err != nil {
 		return 0, err

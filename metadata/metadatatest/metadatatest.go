@@ -45,6 +45,7 @@ func Run(t *testing.T, open func(testing.TB) (*metadata.Store, string)) {
 
 	for name, cases := range map[string]map[string]func(*testing.T, *fleet){
 		"Databases": databaseCases,
+		"Adoption":  adoptionCases,
 		"Moves":     moveCases,
 		"Attempts":  attemptCases,
 		"Publish":   publishCases,
