@@ -6,6 +6,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"drover/chunk"
 	"drover/contract"
 	"drover/gate"
 )
@@ -13,9 +14,21 @@ import (
 // PlanSwitch tells what a switch would meet and do now. It only reads.
 func (a *Activities) PlanSwitch(ctx context.Context, in contract.GateInput) (contract.SwitchPlan, error) {
 	in.ReadOnly = true
-	report := a.measure(ctx, in)
+	report, err := a.measureAll(ctx, in)
+	if err != nil {
+		return contract.SwitchPlan{}, err
+	}
 	facts, err := a.facts(ctx, in.DirectionInput)
 	return contract.SwitchPlan{Gate: report, Steps: gate.Plan(facts, a.Settings.Gate)}, err
+}
+
+// served names the chunk whose route a switch would change. Behind the publish of a
+// split or merge the chunk that it began with has none: the new ones serve.
+func served(in contract.DirectionInput) chunk.ID {
+	if in.From.Chunk == "" {
+		return in.Chunk
+	}
+	return in.From.Chunk
 }
 
 // facts reads what a switch would find.
@@ -32,7 +45,7 @@ func (a *Activities) facts(ctx context.Context, in contract.DirectionInput) (f g
 	if err != nil {
 		return f, err
 	}
-	route, err := a.Store.Route(ctx, in.Chunk)
+	route, err := a.Store.Route(ctx, served(in))
 	if err != nil {
 		return f, err
 	}

@@ -91,6 +91,9 @@ type Settings struct {
 	Rounds   int // rounds of rereading at most, 20
 	Suspects int // documents remembered for rereading at most, 100,000
 	Reports  int // mismatches reported one by one at most, 1,000
+
+	MarkerPatience time.Duration // until a marker that no lane has passed is taken for overtaken, 30 s
+	LanesPatience  time.Duration // until lanes that pass no marker at all end the comparison, 10 min
 }
 
 // withDefaults fills in what the caller left open.
@@ -102,6 +105,12 @@ func (s Settings) withDefaults() Settings {
 		if *f.value <= 0 {
 			*f.value = f.usual
 		}
+	}
+	if s.MarkerPatience <= 0 {
+		s.MarkerPatience = 30 * time.Second
+	}
+	if s.LanesPatience <= 0 {
+		s.LanesPatience = 10 * time.Minute
 	}
 	return s
 }

@@ -53,8 +53,11 @@ func TestLiveSplitAndMerge(t *testing.T) {
 	a, b, c := f.names[0], f.names[1], f.names[2]
 
 	f.reshape("", contract.Reshape{Parts: 3, Shards: []string{c, a, b}})
-	f.await("burn-in", inBurnIn)
+	st := f.await("burn-in", inBurnIn)
 	split := f.routes()
+	plan, err := f.starter.PlanSwitch(t.Context(), st, 0) // the chunk that it began with has no route any more
+	require.NoError(t, err)
+	require.NotEmpty(t, plan.Steps)
 	require.Equal(t, []string{c, a, b, b, a, b}, onShards(split))
 	f.ask(contract.RollbackUpdate)
 	f.await("the way back", func(st contract.Status) bool {
