@@ -15,9 +15,11 @@ import (
 	"drover/cdc"
 	"drover/chunk"
 	"drover/contract"
+	"drover/event"
 	"drover/internal/failure"
 	"drover/metadata"
 	"drover/replication"
+	"drover/shard"
 )
 
 // ReplicateChanges runs the lanes of one direction until a switch closes them,
@@ -221,13 +223,17 @@ func (a *Activities) lanes(ctx context.Context, l leg) (*replication.Lanes, erro
 	if err != nil {
 		return nil, err
 	}
+	var definitions replication.Definitions
+	if in.OnDDL == contract.FollowOnDDL {
+		definitions = definitionsPort{e.to, in.To.Database}
+	}
 	return replication.NewLanes(replication.Config{
 		Direction: replication.Direction{
 			Migration: in.Migration, Attempt: in.Direction, Source: in.From, Target: in.To,
 			Partitions: a.Settings.Partitions, From: from,
 			Lead: l.lead, Group: l.group, Keep: l.copies, Settled: settled,
 		},
-		Target: applier, Log: a.Log, Sessions: side, Reports: reportsPort{a.Store}, Windows: windows,
+		Target: applier, Log: a.Log, Sessions: side, Reports: reportsPort{a.Store}, Windows: windows, Definitions: definitions,
 		Fold:                 replication.FoldOptions{SortNewFields: e.from.Shard().Capabilities.SortsNewFields},
 		KeepsEmptyTimestamps: e.to.Shard().Capabilities.KeepsEmptyTimestamps,
 		Metrics:              a.Metrics.Lanes, Points: a.Stops, Logger: a.Logger,
@@ -299,6 +305,20 @@ func (p windowsPort) Window(collection string, id bson.RawValue) (replication.Wi
 		return replication.Window{}, false
 	}
 	return replication.Window{Lo: lo, Hi: hi}, true
+}
+
+// definitionsPort changes collections of the target as they changed on the source.
+type definitionsPort struct {
+	set      *shard.Set
+	database string
+}
+
+var _ replication.Definitions = definitionsPort{}
+
+// Follow implements [replication.Definitions].
+func (p definitionsPort) Follow(ctx context.Context, e *event.Event) error {
+	description, _ := bson.Raw(e.Description).Lookup("operationDescription").DocumentOK()
+	return p.set.Follow(ctx, p.database, e.Collection, string(e.Op), description)
 }
 
 // reportsPort keeps what lanes could not apply in the metadata.

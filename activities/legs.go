@@ -50,7 +50,7 @@ func (a *Activities) legs(ctx context.Context, in contract.DirectionInput) ([]le
 		l := leg{
 			DirectionInput: contract.DirectionInput{
 				Ref: contract.Ref{Migration: m.ID, Chunk: m.Chunk.ID}, Direction: in.Direction, From: m.Source, To: m.Target,
-				PrimaryReads: in.PrimaryReads,
+				PrimaryReads: in.PrimaryReads, OnDDL: in.OnDDL,
 			},
 			lead: m.Lead, fromRange: m.Chunk.Range, toRange: m.TargetChunk.Range,
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"drover/bulkimport"
 	"drover/chunk"
@@ -79,6 +80,7 @@ func newMigrateStart(a *app) *cobra.Command {
 	f.StringVar(&in.OnMismatch, "on-mismatch", contract.BlockOnMismatch, "a document that differs after the validation: block the move, repair it from the source, or page an operator")
 	f.StringArrayVar(&sorts, "sort", nil, "COLLECTION=FIELDS: load it in this order, as orders=origin,date desc; may be repeated. Default: what fits most of its indexes")
 	f.BoolVar(&in.PrimaryReads, "allow-primary-reads", false, "read the source's primary while no secondary of it is healthy")
+	onDDLFlag(f, &in.OnDDL, contract.StopOnDDL)
 	f.StringVar(&in.Reason, "reason", "", "shown to people")
 	f.BoolVar(&watch, "watch", false, "follow the move until it ends")
 	_ = c.MarkFlagRequired("to")
@@ -103,6 +105,11 @@ func parseSorts(given []string) (map[string]string, error) {
 		out[name] = fields
 	}
 	return out, nil
+}
+
+// onDDLFlag makes the flag for the policy on DDL that nobody told Drover of.
+func onDDLFlag(f *pflag.FlagSet, policy *string, usual string) {
+	f.StringVar(policy, "on-ddl", usual, "when indexes or options of the chunk are changed on the shard itself: stop the move, or follow; anything else that is changed there stops it")
 }
 
 // registerPatience bounds the wait for a worker that registers a move.
@@ -152,6 +159,9 @@ func (a *app) verb(name, short string) *cobra.Command {
 	c.Flags().StringVar(&in.Reason, "reason", "", "kept in the workflow's history")
 	if destroys != "" {
 		yesFlag(c, &yes)
+	}
+	if name == contract.ResumeUpdate {
+		onDDLFlag(c.Flags(), &in.OnDDL, "")
 	}
 	a.cfg.Flags(c.Flags(), config.Common)
 	return c

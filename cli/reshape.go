@@ -34,6 +34,7 @@ func (m *moveFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&m.in.Approval, "approval", contract.Automatic, "automatic, or manual: wait for drover migrate approve before the switch")
 	f.StringVar(&m.in.Complete, "complete", contract.Automatic, "automatic: drop the old placements after burn-in; manual: wait for drover migrate complete")
 	f.DurationVar(&m.burnIn, "burn-in", time.Hour, "how long the old placements are kept current for a rollback")
+	onDDLFlag(f, &m.in.OnDDL, contract.StopOnDDL)
 	f.StringVar(&m.in.Reason, "reason", "", "shown to people")
 	f.BoolVar(&m.watch, "watch", false, "follow it until it ends")
 }

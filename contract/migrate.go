@@ -20,6 +20,7 @@ type MigrateInput struct {
 	BurnIn         Duration `json:"burnIn,omitempty"`         // how long the old placement stays current; default 24h, upgrade 168h, bin-pack 1h
 	Complete       string   `json:"complete,omitempty"`       // "automatic" (default): drop the old placement after burn-in; "manual": wait for complete
 	OnMismatch     string   `json:"onMismatch,omitempty"`     // what is done about a document that differs: "block" (default), "repair" or "page"
+	OnDDL          string   `json:"onDDL,omitempty"`          // what is done about DDL on the moving placement itself: "stop" (default) or "follow"
 	RequestedBy    string   `json:"requestedBy,omitempty"`    // shown to people
 
 	// Sort says for a collection by which fields it is loaded, as "origin, date desc";
@@ -27,9 +28,9 @@ type MigrateInput struct {
 	Sort map[string]string `json:"sort,omitempty"`
 	// PrimaryReads lets bulk reads of a shard go to its primary while no secondary
 	// of it is healthy. A set of one member is read anyway.
-	PrimaryReads bool `json:"primaryReads,omitempty"`
-	Reason  string   `json:"reason,omitempty"`  // shown to people
-	Reshape *Reshape `json:"reshape,omitempty"` // nil: the chunk moves as it is
+	PrimaryReads bool     `json:"primaryReads,omitempty"`
+	Reason       string   `json:"reason,omitempty"`  // shown to people
+	Reshape      *Reshape `json:"reshape,omitempty"` // nil: the chunk moves as it is
 }
 
 // Reshape replaces chunks that lie side by side by others that hold the same keys.
@@ -46,6 +47,12 @@ type Reshape struct {
 const (
 	Automatic = "automatic"
 	Manual    = "manual"
+)
+
+// The values of OnDDL.
+const (
+	StopOnDDL   = "stop"   // the move waits for an operator
+	FollowOnDDL = "follow" // changes of indexes and options are made on the target too; anything else stops all the same
 )
 
 // Ref names a migration in every activity of it.
@@ -99,7 +106,8 @@ type DirectionInput struct {
 	From      chunk.Placement `json:"from"`
 	To        chunk.Placement `json:"to"`
 
-	PrimaryReads bool `json:"primaryReads,omitempty"` // see [MigrateInput]
+	PrimaryReads bool   `json:"primaryReads,omitempty"` // see [MigrateInput]
+	OnDDL        string `json:"onDDL,omitempty"`        // see MigrateInput; empty: stop
 }
 
 // SyncResult is the lag at which both sides were called in sync.
@@ -206,6 +214,7 @@ const (
 type UpdateInput struct {
 	By     string `json:"by,omitempty"`
 	Reason string `json:"reason,omitempty"`
+	OnDDL  string `json:"onDDL,omitempty"` // of resume: the policy from now on
 }
 
 // Status answers the status query.

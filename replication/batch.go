@@ -8,7 +8,6 @@ import (
 
 	"drover/chunk"
 	"drover/event"
-	"drover/internal/failure"
 )
 
 // batch is what one transaction applies: events on documents of the placement,
@@ -20,7 +19,8 @@ type batch struct {
 	marker *chunk.Marker // the batch ends at it
 	wall   time.Time     // of the newest record
 	beats  bool          // the batch passes a marker
-	ddl    *event.Event  // not applied: what stops the lane after this batch
+	ddl    *event.Event  // what comes after this batch, and is no part of it
+	ddlPos position
 }
 
 // item is one event of a batch.
@@ -119,7 +119,7 @@ func (l *Lane) full(b *batch, r *record) bool {
 // add appends a record.
 func (b *batch) add(r record) {
 	if r.event != nil && !r.event.Op.OnDocument() {
-		b.ddl = r.event // its position is not the batch's: it is not dealt with
+		b.ddl, b.ddlPos = r.event, r.pos // its position is not the batch's
 		return
 	}
 	b.pos, b.wall, b.marker = r.pos, r.wall, r.marker
@@ -128,61 +128,6 @@ func (b *batch) add(r record) {
 		b.items = append(b.items, item{event: r.event, pos: r.pos})
 		b.bytes += r.size
 	}
-}
-
-// ddlError stops a lane at DDL: the collections of a placement change through
-// the control plane only, on both sides.
-func ddlError(e *event.Event) error {
-	return failure.New(failure.Invalid, "lane.ddl", "%s of %s.%s on the source at seq %d", e.Op, e.Database, e.Collection, e.Seq).
-		WithHint("DDL on a placement that is being moved goes through drover, never to the shard: abort the migration and start it again")
-}
-
-// changesOnlyTTL reports whether e changes no more than when documents expire.
-// A switch itself does that on the source, and the target's own expiry is
-// parked until its placement is open.
-func changesOnlyTTL(e *event.Event) bool {
-	if e.Op != "modify" {
-		return false
-	}
-	desc, ok := rawLookup(e.Description, "operationDescription")
-	if !ok {
-		return false
-	}
-	c, err := parseContainer(desc, false)
-	if err != nil || len(c.fields) == 0 {
-		return false
-	}
-	for i := range c.fields {
-		switch c.fields[i].name {
-		case "expireAfterSeconds": // of a clustered collection
-		case "index":
-			index, ok, err := c.fields[i].into()
-			if err != nil || !ok {
-				return false
-			}
-			for j := range index.fields {
-				if n := index.fields[j].name; n != "name" && n != "keyPattern" && n != "expireAfterSeconds" {
-					return false
-				}
-			}
-		default:
-			return false
-		}
-	}
-	return true
-}
-
-// rawLookup gives a document within a document.
-func rawLookup(raw []byte, name string) ([]byte, bool) {
-	c, err := parseContainer(raw, false)
-	if err != nil {
-		return nil, false
-	}
-	i, err := c.find(name)
-	if err != nil || i < 0 || c.fields[i].kind != typeDocument {
-		return nil, false
-	}
-	return c.fields[i].raw, true
 }
 
 // describe names an event without its contents.

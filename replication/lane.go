@@ -217,8 +217,10 @@ func (l *Lane) classify(e *event.Event) (record, error) {
 				WithHint("the source placement was written by this migration's lanes: abort the migration")
 		}
 		r.event, r.size = e, eventSize(e)
-	case !e.Op.OnDocument() && l.concerns(e) && !changesOnlyTTL(e):
-		r.event, r.size = e, eventSize(e)
+	case !e.Op.OnDocument() && l.concerns(e):
+		if action, _ := l.dealsWith(e); action != ddlIgnore {
+			r.event, r.size = e, eventSize(e)
+		}
 	}
 	return r, nil
 }
@@ -266,20 +268,14 @@ func (l *Lane) step(ctx context.Context, b *batch) error {
 		l.gauge.passed(b, 0)
 	}
 	if b.ddl != nil {
-		return l.stopAt(ctx, b)
+		if err := l.define(ctx, b); err != nil {
+			return err
+		}
 	}
 	if err := l.retryParked(ctx, b.marker != nil); err != nil {
 		return err
 	}
 	return l.saveIfDue(ctx)
-}
-
-// stopAt stops before DDL, with everything before it saved.
-func (l *Lane) stopAt(ctx context.Context, b *batch) error {
-	if err := l.save(ctx); err != nil {
-		return err
-	}
-	return ddlError(b.ddl)
 }
 
 // idle waits for something to do.
@@ -314,6 +310,11 @@ func (l *Lane) stillOwner(ctx context.Context) error {
 	if l.reached.seq > l.saved.seq {
 		return l.saveIfDue(ctx)
 	}
+	return l.owned(ctx)
+}
+
+// owned asks the target whether this is still the lane's owner.
+func (l *Lane) owned(ctx context.Context) error {
 	return l.patiently(ctx, func(ctx context.Context) error {
 		c, err := readCheckpoint(ctx, l.cfg.Target, l.id)
 		if err != nil {

@@ -41,6 +41,8 @@ func TestLanes(t *testing.T) {
 		"stop where a document differs":        testExisting,
 		"quarantine what they can't read":      testPoison,
 		"stop at DDL":                          testDDL,
+		"follow DDL":                           testDDLFollowed,
+		"stop at DDL that cannot be followed":  testDDLRefused,
 		"let TTL change":                       testTTL,
 		"keep transactions whole":              testTransactions,
 		"split what is too large":              testLarge,

@@ -21,6 +21,7 @@ type Metrics struct {
 	missed    prometheus.Counter
 	diverged  prometheus.Counter
 	poison    prometheus.Counter
+	followed  prometheus.Counter
 }
 
 // NewMetrics registers the metrics; with nil they are counted and not shown.
@@ -45,10 +46,11 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		missed:    counter("missing_deletes_total", "Deletes of documents that were not on the target."),
 		diverged:  counter("divergences_total", "Changes that did not fit the target's document."),
 		poison:    counter("quarantined_total", "Events that could not be understood."),
+		followed:  counter("ddl_followed_total", "Changes of indexes and options that were made on a target too."),
 	}
 	if r != nil {
 		r.MustRegister(m.events, m.docs, m.latency, m.batchSize, m.commit, m.retries, m.conflicts, m.parked, m.unparked,
-			m.unchanged, m.missed, m.diverged, m.poison)
+			m.unchanged, m.missed, m.diverged, m.poison, m.followed)
 	}
 	return m
 }

@@ -125,6 +125,9 @@ type Config struct {
 	Reports   Reports
 	Windows   Windows // of the import; nil: every event is applied strictly
 
+	// Definitions follows changes of indexes and options; nil: lanes stop at them.
+	Definitions Definitions
+
 	// Fold tells how the source's server describes updates. Its Lenient is ignored.
 	Fold FoldOptions
 	// KeepsEmptyTimestamps is the target's capability of that name.

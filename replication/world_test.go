@@ -32,6 +32,7 @@ type fakeLog struct {
 	parts  []*fakePartition
 	reads  atomic.Int64
 	repeat int // each read begins so many records early, as a log with repetitions would
+	spread event.Spread
 }
 
 type fakePartition struct {
@@ -42,7 +43,7 @@ type fakePartition struct {
 }
 
 func newFakeLog(partitions int) *fakeLog {
-	l := &fakeLog{}
+	l := &fakeLog{spread: event.ByDocument}
 	for range partitions {
 		l.parts = append(l.parts, &fakePartition{more: make(chan struct{})})
 	}
@@ -61,7 +62,7 @@ func (l *fakeLog) add(t testing.TB, e event.Event) {
 	}
 	for p, part := range l.parts {
 		if !e.Broadcast() {
-			at, err := e.Partition(int32(len(l.parts)), event.ByDocument)
+			at, err := e.Partition(int32(len(l.parts)), l.spread)
 			require.NoError(t, err)
 			if int(at) != p {
 				continue

@@ -57,12 +57,12 @@ func (s *Set) createCollection(ctx context.Context, db string, c chunk.Collectio
 }
 
 // createIndex builds one index. It is a matter of milliseconds: the collection is
-// empty, or the index is there.
-func (s *Set) createIndex(ctx context.Context, db string, c chunk.Collection, spec bson.Raw, parkTTL bool) error {
+// empty, or the index is there; else more says for whom the build waits.
+func (s *Set) createIndex(ctx context.Context, db string, c chunk.Collection, spec bson.Raw, parkTTL bool, more ...bson.E) error {
 	name := indexName(spec)
-	_, err := run(ctx, s.admin, db, bson.D{
+	_, err := run(ctx, s.admin, db, append(bson.D{
 		{Key: "createIndexes", Value: c.Name}, {Key: "indexes", Value: bson.A{indexToBuild(c.Options, spec, parkTTL)}}, majority(),
-	})
+	}, more...))
 	switch {
 	case err == nil:
 		return nil

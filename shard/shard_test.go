@@ -55,6 +55,7 @@ func TestOnOneShard(t *testing.T) {
 		"MarkersAreWrittenOnce":                        testMarkersAreWrittenOnce,
 		"ProvisionCarriesEveryOption":                  testProvisionCarriesEveryOption,
 		"ProvisionRefusesWhatIsDefinedOtherwise":       testProvisionRefusesWhatIsDefinedOtherwise,
+		"FollowsDefinitions":                           testFollowsDefinitions,
 		"InventoryCountsAndRefuses":                    testInventoryCountsAndRefuses,
 		"DropDatabaseIsGuarded":                        testDropDatabaseIsGuarded,
 		"ReaderAndRoom":                                testReaderAndRoom,

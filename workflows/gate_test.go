@@ -135,6 +135,7 @@ func TestBadPoliciesAreRefused(t *testing.T) {
 		want string
 	}{
 		{contract.MigrateInput{Window: "22-4"}, `window "22-4" is no window; want two times of day in UTC, as "22:00-04:00"`},
+		{contract.MigrateInput{OnDDL: "ignore"}, `onDDL is "ignore"; want "stop" or "follow"`},
 		{contract.MigrateInput{WaitForOpen: -1}, "waitForOpen is -1ns; want a positive duration"},
 	} {
 		w := newWorld()

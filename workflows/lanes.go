@@ -42,7 +42,11 @@ func (l *lanes) stop(ctx workflow.Context) {
 }
 
 func (m *migration) lanesInput() contract.DirectionInput {
-	return contract.DirectionInput{Ref: m.plan.Ref, Direction: m.direction, From: m.serving, To: m.spare, PrimaryReads: m.in.PrimaryReads}
+	in := contract.DirectionInput{Ref: m.plan.Ref, Direction: m.direction, From: m.serving, To: m.spare, PrimaryReads: m.in.PrimaryReads}
+	if m.in.OnDDL == contract.FollowOnDDL {
+		in.OnDDL = m.in.OnDDL
+	}
+	return in
 }
 
 // startLanes makes sure that changes flow from the serving placement to the

@@ -131,6 +131,9 @@ func checkInput(in *contract.MigrateInput) error {
 		return invalid("onMismatch is %q; want %q, %q or %q", in.OnMismatch,
 			contract.BlockOnMismatch, contract.RepairOnMismatch, contract.PageOnMismatch)
 	}
+	if err := checkOnDDL(in.OnDDL); err != nil {
+		return invalid("%s", err)
+	}
 	if in.BurnIn < 0 {
 		return invalid("burnIn is %s; want a positive duration", time.Duration(in.BurnIn))
 	}
@@ -145,6 +148,16 @@ func checkInput(in *contract.MigrateInput) error {
 		in.BurnIn = contract.Duration(burnIn)
 	}
 	return nil
+}
+
+// checkOnDDL says what is wrong with a policy; empty is the default's.
+func checkOnDDL(policy string) error {
+	switch policy {
+	case "", contract.StopOnDDL, contract.FollowOnDDL:
+		return nil
+	default:
+		return fmt.Errorf("onDDL is %q; want %q or %q", policy, contract.StopOnDDL, contract.FollowOnDDL)
+	}
 }
 
 // do runs s until it is done. A failure that no retry mends waits for an

@@ -20,12 +20,17 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // ask sends an update at a virtual time and keeps the refusal.
 func ask(env *testsuite.TestWorkflowEnvironment, at time.Duration, name string, refused *error) {
+	askWith(env, at, name, contract.UpdateInput{By: "test"}, refused)
+}
+
+// askWith is [ask] with more to say.
+func askWith(env *testsuite.TestWorkflowEnvironment, at time.Duration, name string, in contract.UpdateInput, refused *error) {
 	env.RegisterDelayedCallback(func() {
 		env.UpdateWorkflow(name, fmt.Sprintf("%s-%s", name, at), &testsuite.TestUpdateCallback{
 			OnAccept:   func() {},
 			OnReject:   func(err error) { *refused = err },
 			OnComplete: func(any, error) {},
-		}, contract.UpdateInput{By: "test"})
+		}, in)
 	}, at)
 }
 

@@ -24,7 +24,12 @@ func (m *migration) verbs() []verb {
 	return []verb{
 		{contract.ApproveUpdate, "goes on with the switch that waits for a person", m.mayApprove, func(contract.UpdateInput) { m.approved = true }},
 		{contract.PauseUpdate, "stops the lanes and the step; the source serves on", m.mayPause, func(contract.UpdateInput) { m.paused = true; m.interrupt() }},
-		{contract.ResumeUpdate, "ends a pause, or tries again what failed", m.mayResume, func(contract.UpdateInput) { m.paused, m.resumed = false, true }},
+		{contract.ResumeUpdate, "ends a pause, or tries again what failed", m.mayResume, func(in contract.UpdateInput) {
+			m.paused, m.resumed = false, true
+			if checkOnDDL(in.OnDDL) == nil && in.OnDDL != "" {
+				m.in.OnDDL = in.OnDDL
+			}
+		}},
 		{contract.AbortUpdate, "gives up: the source serves on, the target's copy is removed", m.mayAbort, func(in contract.UpdateInput) {
 			m.abortReason = "by " + in.By + ": " + in.Reason
 			m.interrupt()
@@ -62,7 +67,12 @@ func (m *migration) handlers(ctx workflow.Context) error {
 				return m.status, nil
 			}, workflow.UpdateHandlerOptions{
 				Description: v.does,
-				Validator:   func(contract.UpdateInput) error { return v.allowed() },
+				Validator: func(in contract.UpdateInput) error {
+					if err := checkOnDDL(in.OnDDL); err != nil {
+						return refuse("%s", err)
+					}
+					return v.allowed()
+				},
 			})
 		if err != nil {
 			return err
