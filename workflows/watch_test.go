@@ -119,6 +119,7 @@ func both(ctx workflow.Context) error {
 func beside(t *testing.T, w *world, c *clinic) *testsuite.TestWorkflowEnvironment {
 	t.Helper()
 
+	w.beside = true
 	env := newEnv(t, w)
 	c.register(env)
 	c.moves = []string{"migrate/d/0001"}

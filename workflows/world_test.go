@@ -28,7 +28,8 @@ type world struct {
 	answerLost bool              // the effect happens, the caller sees an error
 	halfway    map[string]func() // what an activity that fails leaves behind
 	kind       failure.Kind
-	gateNo     int // how often the gate refuses first
+	beside     bool // other workflows run in the environment: it does not wake one of several whose pending activity is completed
+	gateNo     int  // how often the gate refuses first
 	gateAsked  []contract.GateInput
 	watched    []contract.AftermathInput
 	watch      contract.AftermathResult // what a watch finds
@@ -85,8 +86,8 @@ func serve[In, Out any](r contract.Registry, w *world, a contract.Activity[In, O
 
 // unless leaves an activity pending that needs something to run beside it: what
 // fails beside it then always fails first, as in life.
-func unless(runs bool) error {
-	if runs {
+func (w *world) unless(runs bool) error {
+	if runs || w.beside {
 		return nil
 	}
 	return activity.ErrResultPending
@@ -117,13 +118,13 @@ func newEnv(t *testing.T, w *world) *testsuite.TestWorkflowEnvironment {
 		return contract.ImportResult{Documents: 10, Bytes: 100, Slices: 1}, nil
 	})
 	serve(env, w, contract.ReplicateUntilInSync, func(contract.DirectionInput) (contract.SyncResult, error) {
-		return contract.SyncResult{}, unless(w.running > 0)
+		return contract.SyncResult{}, w.unless(w.running > 0)
 	})
 	serve(env, w, contract.ValidateChunk, func(contract.DirectionInput) (contract.ValidateResult, error) {
 		return contract.ValidateResult{Documents: 10, Rounds: 1}, nil
 	})
 	serve(env, w, contract.AuditChunk, func(contract.DirectionInput) (contract.AuditResult, error) {
-		return contract.AuditResult{Documents: 10}, unless(w.verifying > 0)
+		return contract.AuditResult{Documents: 10}, w.unless(w.verifying > 0)
 	})
 	serve(env, w, contract.CheckGate, func(in contract.GateInput) (contract.GateReport, error) {
 		w.gateAsked = append(w.gateAsked, in)
