@@ -6,7 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -36,6 +35,8 @@ type RemedyLedger interface {
 	DeclaredLayouts(ctx context.Context) ([]metadata.Declared, error)
 	SeeHealth(ctx context.Context, x metadata.Sighting) (metadata.ShardHealth, error)
 	Silent(ctx context.Context, longer time.Duration) ([]string, error)
+	Observation(ctx context.Context, shard string) (json.RawMessage, error)
+	KeepObservation(ctx context.Context, shard string, moved json.RawMessage) error
 	TakeLease(ctx context.Context, r metadata.LeaseRequest) (metadata.Lease, error)
 	RenewLease(ctx context.Context, l metadata.Lease, ttl time.Duration) (metadata.Lease, error)
 	ReleaseLease(ctx context.Context, l metadata.Lease) error
@@ -58,19 +59,14 @@ type Remedier struct {
 	Open     func(s chunk.Shard, machines []remediation.Machine) (RemedyShard, error)
 	Patience remediation.Patience
 	Costs    remediation.Costs
-	Metrics  *RemedyMetrics
-	Stops    *stoppoint.Points
-	Logger   *slog.Logger
-
-	mu   sync.Mutex
-	open map[string]*patient
-}
-
-// patient is a shard that is read again and again: what an observer has seen
-// before tells what does not move.
-type patient struct {
-	turn     sync.Mutex
-	observer remediation.Observer
+	// Raise lets no switch fence on a shard any more under a lease older than this
+	// epoch; nil where shards have no fences.
+	Raise func(ctx context.Context, s chunk.Shard, epoch int64) error
+	// Running reports whether a workflow runs; nil takes every one for running.
+	Running func(ctx context.Context, workflowID string) (bool, error)
+	Metrics *RemedyMetrics
+	Stops   *stoppoint.Points
+	Logger  *slog.Logger
 }
 
 // Register serves the activities that the queues name.
@@ -122,36 +118,6 @@ func decodeDeclared(row metadata.Declared) (declared, error) {
 			WithHint("declare it again with `drover shard layout set %s -f FILE --replace`", row.Shard)
 	}
 	return d, nil
-}
-
-// with runs do with an executor of the shard. Nobody else in this process reads
-// the shard meanwhile.
-func (m *Remedier) with(ctx context.Context, d declared, do func(*remediation.Executor) error) error {
-	planner, err := remediation.NewPlanner(d.layout, m.Costs, 0)
-	if err != nil {
-		return failure.New(failure.Invalid, "layout.invalid", "shard %s: %w", d.shard.Name, err)
-	}
-	m.mu.Lock()
-	if m.open == nil {
-		m.open = map[string]*patient{}
-	}
-	p := m.open[d.shard.Name]
-	if p == nil {
-		p = &patient{}
-		m.open[d.shard.Name] = p
-	}
-	m.mu.Unlock()
-	p.turn.Lock()
-	defer p.turn.Unlock()
-	s, err := m.Open(d.shard, d.machines)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = s.Close(context.WithoutCancel(ctx)) }()
-	e := &remediation.Executor{Planner: planner, Shard: s, Observer: p.observer, Patience: m.Patience, Execute: true, Stops: m.Stops}
-	err = do(e)
-	p.observer = e.Observer
-	return err
 }
 
 // PlanShard reads a shard and plans. It changes nothing.
@@ -256,10 +222,8 @@ func (m *Remedier) PerformOperation(ctx context.Context, in contract.OperationIn
 	if err != nil {
 		return out, err
 	}
-	if stop, err := m.Ledger.RemediationStop(ctx); err != nil {
+	if err := m.unstopped(ctx); err != nil {
 		return out, err
-	} else if stop != nil {
-		return out, failure.New(failure.Invalid, "remediation.stopped", "by %s: %s", stop.By, stop.Reason)
 	}
 	op, err := in.Step.Order.Operation()
 	if err != nil {
@@ -269,7 +233,11 @@ func (m *Remedier) PerformOperation(ctx context.Context, in contract.OperationIn
 	lease := metadata.Lease{Shard: in.Lease.Shard, Holder: in.Lease.Holder, Mode: metadata.ExclusiveLease, Epoch: in.Lease.Epoch}
 	err = beating(ctx, func() any { return in.Step.Text }, func(ctx context.Context) error {
 		return m.holding(ctx, lease, func(ctx context.Context) error {
+			if err := m.raise(ctx, d.shard, lease.Epoch, in.Before); err != nil {
+				return err
+			}
 			return m.with(ctx, d, func(e *remediation.Executor) error {
+				e.Guard = func(ctx context.Context) error { return m.allowed(ctx, lease) }
 				var err error
 				out.After, out.Deviates, err = e.Do(ctx, in.Before, step)
 				return err

@@ -40,6 +40,23 @@ type ledger struct {
 	moves   []metadata.Migration
 	silent  []string
 	renewed int
+	moved   map[string]json.RawMessage
+}
+
+func (l *ledger) Observation(_ context.Context, shard string) (json.RawMessage, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.moved[shard], nil
+}
+
+func (l *ledger) KeepObservation(_ context.Context, shard string, moved json.RawMessage) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.moved == nil {
+		l.moved = map[string]json.RawMessage{}
+	}
+	l.moved[shard] = moved
+	return nil
 }
 
 func (l *ledger) Shard(_ context.Context, name string) (chunk.Shard, error) {

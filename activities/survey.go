@@ -2,6 +2,7 @@ package activities
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"drover/contract"
+	"drover/internal/failure"
 	"drover/metadata"
 	"drover/remediation"
 )
@@ -50,6 +52,30 @@ func (m *Remedier) SurveyFleet(ctx context.Context, in contract.WatchInput) (con
 	}
 	out.Now = time.Now().UTC()
 	return out, nil
+}
+
+// Unusable gives what is wrong with declared layouts, by field: an older version, or
+// another hand, may have written what this one cannot work with. Such a shard is not
+// looked at; the others are.
+func (m *Remedier) Unusable(ctx context.Context) ([]error, error) {
+	all, err := m.Ledger.DeclaredLayouts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var found []error
+	for _, row := range all {
+		d, err := decodeDeclared(row)
+		if err == nil {
+			if err = errors.Join(d.layout.Validate(), d.layout.MetBy(d.machines)); err != nil {
+				err = failure.New(failure.Invalid, "layout.invalid", "shard %s: %w", row.Shard, err).
+					WithHint("`drover shard layout set %s -f FILE --replace` declares it anew", row.Shard)
+			}
+		}
+		if err != nil {
+			found = append(found, err)
+		}
+	}
+	return found, nil
 }
 
 // see looks at one shard. Only the metadata's errors end the survey.
@@ -114,6 +140,11 @@ func (m *Remedier) begun(ctx context.Context, out *contract.Survey) error {
 		return err
 	}
 	for _, r := range runs {
+		if r.EndedAt == nil {
+			if r, err = m.outlived(ctx, r); err != nil {
+				return err
+			}
+		}
 		out.Started = append(out.Started, remediation.Started{
 			Shard: r.Shard, Domain: r.Domain, At: r.StartedAt.UTC(), Cost: r.Cost, Ended: r.EndedAt != nil, Waiting: r.Waiting,
 		})
@@ -123,6 +154,23 @@ func (m *Remedier) begun(ctx context.Context, out *contract.Survey) error {
 		out.Stopped = "by " + stop.By + ": " + stop.Reason
 	}
 	return err
+}
+
+// outlived closes the record of a run whose workflow is gone, as one that was
+// terminated: it would count for the rates for ever.
+func (m *Remedier) outlived(ctx context.Context, r metadata.Remediation) (metadata.Remediation, error) {
+	if m.Running == nil {
+		return r, nil
+	}
+	runs, err := m.Running(ctx, r.WorkflowID)
+	if err != nil || runs {
+		return r, err
+	}
+	now := time.Now()
+	r.Waiting, r.EndedAt = false, &now
+	r.Verdict, r.Attention = string(remediation.Failed), "its workflow was ended from outside"
+	m.Logger.WarnContext(ctx, "A remediation's workflow is gone", slog.String("workflow_id", r.WorkflowID))
+	return r, m.Ledger.RecordRemediation(ctx, r)
 }
 
 // RecordWatch shows a look in metrics.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"time"
 
@@ -101,6 +102,9 @@ func (f *layoutFile) layout() (remediation.Layout, []remediation.Machine, error)
 	for i, m := range f.Machines {
 		if m.Host == "" || m.Zone == "" || seen[m.Host] {
 			return l, nil, layoutInvalid(fmt.Sprintf("machines[%d]", i), "host and zone must be given, and each host once; this is %q in %q", m.Host, m.Zone)
+		}
+		if _, port, err := net.SplitHostPort(m.Host); err != nil || port == "" {
+			return l, nil, layoutInvalid(fmt.Sprintf("machines[%d].host", i), "is %q; want host:port, as the set's configuration names the member", m.Host)
 		}
 		seen[m.Host] = true
 		machines = append(machines, remediation.Machine{Host: m.Host, Zone: m.Zone, Instance: m.Instance, Gone: m.Gone})

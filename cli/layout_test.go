@@ -50,7 +50,8 @@ func TestBadLayoutsAreRefused(t *testing.T) {
 		"two layouts":   {goodLayout + "---\n" + goodLayout, "two layouts for shard s"},
 		"another shard": {"shard: other\n" + goodLayout, "shard: the file is for shard other, not for s"},
 		"unknown field": {goodLayout + "speed: 3\n", "field speed not found"},
-		"host twice":    {"name: n\nslots: [{zone: a}]\nmachines: [{host: x, zone: a}, {host: x, zone: b}]\n", "machines[1]"},
+		"host twice":    {"name: n\nslots: [{zone: a}]\nmachines: [{host: \"x:1\", zone: a}, {host: \"x:1\", zone: b}]\n", "machines[1]"},
+		"no port":       {"name: n\nslots: [{zone: a}]\nmachines: [{host: x, zone: a}]\n", `machines[0].host: is "x"; want host:port`},
 		"no file":       {"", "file: "},
 	} {
 		f, err := parseLayout([]byte(test.file), "s")

@@ -12,6 +12,7 @@ import (
 	"drover/internal/config"
 	"drover/internal/failure"
 	"drover/metadata"
+	"drover/workers"
 )
 
 func newLeaseCommand(a *app) *cobra.Command {
@@ -112,9 +113,11 @@ func newLeaseTake(a *app) *cobra.Command {
 			}
 			return a.withStore(cmd, func(ctx context.Context, store *metadata.Store) error {
 				r := metadata.LeaseRequest{Shard: args[0], Holder: a.operator(), Mode: metadata.ExclusiveLease, TTL: lasting, Reason: reason}
-				if err := takeLease(ctx, store, r, wait); err != nil {
+				l, err := takeLease(ctx, store, r, wait)
+				if err != nil {
 					return err
 				}
+				a.raiseLease(ctx, store, l)
 				rows, err := leasesOf(ctx, store, args[0])
 				if err != nil {
 					return err
@@ -141,7 +144,7 @@ const (
 
 // takeLease asks until the lease is given or wait is over, and then leaves no wait
 // behind.
-func takeLease(ctx context.Context, store *metadata.Store, r metadata.LeaseRequest, wait time.Duration) error {
+func takeLease(ctx context.Context, store *metadata.Store, r metadata.LeaseRequest, wait time.Duration) (metadata.Lease, error) {
 	over := time.After(wait)
 	tick := time.NewTicker(leaseAskEvery)
 	defer tick.Stop()
@@ -150,11 +153,10 @@ func takeLease(ctx context.Context, store *metadata.Store, r metadata.LeaseReque
 		r.TTL = min(lasting, leaseWaitTTL)
 		l, err := store.TakeLease(ctx, r)
 		if err == nil {
-			_, err = store.RenewLease(ctx, l, lasting)
-			return err
+			return store.RenewLease(ctx, l, lasting)
 		}
 		if !failure.Is(err, failure.Transient) {
-			return err
+			return l, err
 		}
 		select {
 		case <-ctx.Done():
@@ -162,7 +164,22 @@ func takeLease(ctx context.Context, store *metadata.Store, r metadata.LeaseReque
 		case <-tick.C:
 			continue
 		}
-		return errors.Join(err, store.StopWaiting(context.WithoutCancel(ctx), r.Shard, r.Holder))
+		return l, errors.Join(err, store.StopWaiting(context.WithoutCancel(ctx), r.Shard, r.Holder))
+	}
+}
+
+// raiseWithin is for a shard to take the word about a lease; one that is broken may
+// be why a person takes it.
+const raiseWithin = 3 * time.Second
+
+// raiseLease lets the shard itself refuse switches that still believe in an older
+// lease. Where it cannot be told, a person who goes on must know.
+func (a *app) raiseLease(ctx context.Context, store *metadata.Store, l metadata.Lease) {
+	ctx, cancel := context.WithTimeout(ctx, raiseWithin)
+	defer cancel()
+	if err := workers.RaiseLease(ctx, store, a.cfg.Secret, l); err != nil {
+		_, _ = fmt.Fprintf(a.env.Stderr, "The lease is yours, but shard %s could not be told, so that it would refuse a switch with an older one: %v\n"+
+			"If its primary comes back while you work, take the lease again.\n", l.Shard, err)
 	}
 }
 

@@ -61,6 +61,7 @@ func TestLeaseTakenByHandKeepsOthersAway(t *testing.T) {
 	status, stdout, stderr := ann.run(t, "take", "a", "--for", "1h", "--reason", "disks")
 	require.Zero(t, status, stderr)
 	require.Contains(t, stdout, `"holder": "operator/ann"`)
+	require.Contains(t, stderr, "shard a could not be told", "a shard that does not answer is no reason to refuse, and is no secret")
 	held := ann.held(t)
 	require.Len(t, held, 1)
 	require.Equal(t, "disks", held[0].Reason)

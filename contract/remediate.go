@@ -39,6 +39,7 @@ type RemediateInput struct {
 	Reason      string              `json:"reason,omitempty"`
 	Course      remediation.Course  `json:"course,omitzero"` // of the runs before, carried over by continue-as-new
 	Done        []PlannedStep       `json:"done,omitempty"`  // likewise
+	From        *remediation.Health `json:"from,omitempty"`  // likewise, where the first run began
 }
 
 // PlannedStep is one operation of a plan, as it travels.

@@ -110,6 +110,25 @@ func scanHealth(row pgx.CollectableRow) (h ShardHealth, err error) {
 	return h, row.Scan(&h.Shard, &h.SeenAt, &h.UnhealthySince, &h.Cost, &h.Grown, &h.Health, &h.Why)
 }
 
+// Observation gives what the last look at a shard remembered of its members, nil
+// when nobody has looked. Its shape belongs to package remediation.
+func (s *Store) Observation(ctx context.Context, shard string) (json.RawMessage, error) {
+	var moved []byte
+	err := s.pool.QueryRow(ctx, `select moved from shard_observations where shard = $1`, shard).Scan(&moved)
+	if noRows(err) {
+		return nil, nil
+	}
+	return moved, decode(err, "read what was seen of shard %s", shard)
+}
+
+// KeepObservation keeps what a look at a shard remembers.
+func (s *Store) KeepObservation(ctx context.Context, shard string, moved json.RawMessage) error {
+	const q = `insert into shard_observations (shard, moved) values ($1, $2)
+		on conflict (shard) do update set moved = excluded.moved, at = clock_timestamp()`
+	_, err := s.pool.Exec(ctx, q, shard, []byte(moved))
+	return decode(err, "keep what was seen of shard %s", shard)
+}
+
 // Silent lists the shards with a layout that no look has read for the given time.
 func (s *Store) Silent(ctx context.Context, longer time.Duration) ([]string, error) {
 	const q = `select l.shard from shard_layouts l left join shard_health h using (shard)

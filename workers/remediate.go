@@ -2,10 +2,15 @@ package workers
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/activity"
 
 	"drover/activities"
 	"drover/chunk"
@@ -20,10 +25,18 @@ import (
 
 // newRemedier wires remediation to MongoDB's own commands, and to the operator's
 // commands for what no command of MongoDB can do.
-func newRemedier(cfg *config.Config, store *metadata.Store, r prometheus.Registerer, stops *stoppoint.Points, l *slog.Logger) *activities.Remedier {
+func newRemedier(cfg *config.Config, store *metadata.Store, shards *shard.Clients, r prometheus.Registerer, stops *stoppoint.Points, l *slog.Logger) *activities.Remedier {
 	nodes := replset.Exec{RebuildCommand: cfg.RemedyRebuild, ProvisionCommand: cfg.RemedyProvision, ReleaseCommand: cfg.RemedyRelease}
 	return &activities.Remedier{
 		Ledger: store, Costs: remediation.DefaultCosts, Metrics: activities.NewRemedyMetrics(r), Stops: stops, Logger: l,
+		Raise: func(ctx context.Context, s chunk.Shard, epoch int64) error {
+			set, err := shards.Set(s)
+			if err != nil {
+				return err
+			}
+			return set.RaiseLease(ctx, epoch)
+		},
+		Running: running,
 		Open: func(s chunk.Shard, machines []remediation.Machine) (activities.RemedyShard, error) {
 			return replset.Open(s, cfg.Secret, replset.Options{
 				Nodes:    nodes,
@@ -31,6 +44,34 @@ func newRemedier(cfg *config.Config, store *metadata.Store, r prometheus.Registe
 			})
 		},
 	}
+}
+
+// running asks Temporal whether a workflow runs, from within an activity.
+func running(ctx context.Context, workflowID string) (bool, error) {
+	d, err := activity.GetClient(ctx).DescribeWorkflowExecution(ctx, workflowID, "")
+	if _, gone := errors.AsType[*serviceerror.NotFound](err); gone {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("ask for workflow %s: %w", workflowID, err)
+	}
+	return d.GetWorkflowExecutionInfo().GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING, nil
+}
+
+// RaiseLease lets no switch fence on a shard any more under a lease older than the
+// given one.
+func RaiseLease(ctx context.Context, store *metadata.Store, secret string, l metadata.Lease) error {
+	sh, err := store.Shard(ctx, l.Shard)
+	if err != nil {
+		return err
+	}
+	clients := shard.NewClients(secret, shard.Options{})
+	defer func() { _ = clients.Close(context.WithoutCancel(ctx)) }()
+	set, err := clients.Set(sh)
+	if err != nil {
+		return err
+	}
+	return set.RaiseLease(ctx, l.Epoch)
 }
 
 // CheckMachines refuses machines that are not those of a shard: each member must

@@ -105,7 +105,7 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Worker, error) {
 	}
 	return &Worker{
 		cfg: cfg, store: store, shards: clients, log: log, activities: a, logger: o.Logger,
-		remedier: newRemedier(cfg, store, o.Registry, o.Stops, o.Logger), balancer: newBalancer(store, clients),
+		remedier: newRemedier(cfg, store, clients, o.Registry, o.Stops, o.Logger), balancer: newBalancer(store, clients),
 		watchdog: &switchover.Watchdog{Switcher: a.Switcher, Every: watchdogEvery, Metrics: switchover.NewWatchdogMetrics(o.Registry)},
 	}, nil
 }
@@ -212,8 +212,16 @@ func (w *Worker) Run(ctx context.Context, c client.Client) error {
 		}
 		started = append(started, x)
 	}
+	unusable, err := w.remedier.Unusable(ctx)
+	if err != nil {
+		stop()
+		return err
+	}
+	for _, problem := range unusable { // moves do not need it, so it keeps nobody from starting
+		w.logger.ErrorContext(ctx, "A declared layout cannot be used: its shard is not looked at", slog.Any("error", problem))
+	}
 	w.logger.InfoContext(ctx, "Worker serves", slog.String("queues", strings.Join(w.cfg.Queues, ",")))
-	err := w.watchdog.Run(ctx)
+	err = w.watchdog.Run(ctx)
 	stop()
 	if errors.Is(err, context.Canceled) {
 		return nil

@@ -2,6 +2,7 @@ package workflows_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -9,9 +10,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
 
 	"drover/contract"
 	"drover/internal/failure"
@@ -379,6 +382,54 @@ func TestNoPlanHelps(t *testing.T) {
 	require.Equal(t, remediation.Best, r.Verdict)
 	require.Contains(t, c.last(t).Attention, "a person must decide")
 	require.False(t, c.held)
+}
+
+// TestSecondRunGoesOn: a long history continues as new between two operations. The
+// second run takes the lease anew, and knows what was done, at what plan it is and
+// where it all began.
+func TestSecondRunGoesOn(t *testing.T) {
+	t.Parallel()
+
+	c := broken(t)
+	began := c.planner.Health(c.truth)
+	env := ward(t, c)
+	c.strike = func(asked int, _ contract.OperationInput, _ func()) (out contract.OperationResult, err error, answered bool) {
+		if asked == 3 {
+			env.SetContinueAsNewSuggested(true)
+		}
+		return out, nil, false
+	}
+	env.ExecuteWorkflow(contract.RemediateShardWorkflow, order)
+	again, ok := errors.AsType[*workflow.ContinueAsNewError](env.GetWorkflowError())
+	require.True(t, ok, "%v", env.GetWorkflowError())
+	require.False(t, c.held, "the lease is given back in between")
+	require.Len(t, c.performed, 3)
+	var in contract.RemediateInput
+	require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(again.Input, &in))
+	require.Len(t, in.Done, 3)
+
+	c.strike = nil
+	r := treat(t, ward(t, c), in)
+	require.Equal(t, remediation.Finished, r.Verdict)
+	require.True(t, c.healthy())
+	require.EqualValues(t, 2, c.epoch)
+	require.Len(t, r.Done, 5, "what the first run did is told too")
+	require.Equal(t, began, r.From, "where the first run began")
+	require.Equal(t, 3, r.Plans)
+	require.Len(t, c.performed, 5, "nothing is done twice")
+	told := 0
+	for _, x := range c.records {
+		told += number(x.Verdict == "")
+	}
+	require.Equal(t, 1, told, "one run in the record, one weight in the hour's budget")
+}
+
+// number is 1 for true.
+func number(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 func TestBadRemediationsAreRefused(t *testing.T) {

@@ -41,7 +41,7 @@ func RemediateShard(ctx workflow.Context, in contract.RemediateInput) (contract.
 	case err != nil:
 		return r.fail(ctx, err)
 	case r.carryOn(ctx):
-		r.in.Course, r.in.Done = r.course, r.status.Done
+		r.in.Course, r.in.Done, r.in.From = r.course, r.status.Done, r.from
 		return contract.RemediateResult{}, workflow.NewContinueAsNewError(ctx, contract.RemediateShardWorkflow, r.in)
 	default:
 		return r.finish(ctx), nil
@@ -61,7 +61,7 @@ type remedy struct {
 }
 
 func newRemedy(ctx workflow.Context, in contract.RemediateInput) (*remedy, error) {
-	r := &remedy{in: in, course: in.Course, log: log.With(workflow.GetLogger(ctx), "shard", in.Shard)}
+	r := &remedy{in: in, course: in.Course, from: in.From, log: log.With(workflow.GetLogger(ctx), "shard", in.Shard)}
 	r.status = contract.RemediationStatus{Shard: in.Shard, Execute: in.Execute, StepSince: workflow.Now(ctx), Done: in.Done}
 	err := workflow.SetQueryHandlerWithOptions(ctx, contract.StatusQuery, func() (contract.RemediationStatus, error) {
 		r.status.Plans = r.course.Plans

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 	"time"
 
@@ -352,6 +353,7 @@ func (c *Config) Validate(r Role) error {
 		if c.ImportPace != PaceGentle && c.ImportPace != PaceFull {
 			problems = append(problems, fmt.Errorf("import-pace is %q; want %s or %s", c.ImportPace, PaceGentle, PaceFull))
 		}
+		problems = append(problems, c.hooks()...)
 	}
 	return errors.Join(problems...)
 }
@@ -383,6 +385,23 @@ func (c *Config) limits() (problems []error) {
 	if c.FenceDeadline >= mostHold {
 		problems = append(problems, fmt.Errorf("fence-deadline is %s; want less than %s, for which proxies hold requests: longer fences would reach the applications as errors",
 			c.FenceDeadline, mostHold))
+	}
+	return problems
+}
+
+// hooks checks that what remediation is to call can be called.
+func (c *Config) hooks() (problems []error) {
+	for _, x := range []struct {
+		name    string
+		command []string
+	}{{"remedy-rebuild", c.RemedyRebuild}, {"remedy-provision", c.RemedyProvision}, {"remedy-release", c.RemedyRelease}} {
+		if len(x.command) == 0 {
+			continue
+		}
+		if _, err := exec.LookPath(x.command[0]); err != nil {
+			problems = append(problems, fmt.Errorf("%s is %q: %w; want a program that this user may run, and its arguments after commas, or nothing",
+				x.name, strings.Join(x.command, ","), err))
+		}
 	}
 	return problems
 }

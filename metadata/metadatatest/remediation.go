@@ -56,6 +56,19 @@ var remediationCases = map[string]func(*testing.T, *fleet){
 		require.Empty(t, silent)
 	},
 
+	"ObservationsAreKept": func(t *testing.T, f *fleet) {
+		got, err := f.Observation(t.Context(), "a")
+		require.NoError(t, err)
+		require.Nil(t, got)
+		for _, moved := range []string{`{"h1": {"state": 1}}`, `{"h1": {"state": 2}}`} {
+			require.NoError(t, f.KeepObservation(t.Context(), "a", []byte(moved)))
+			got, err = f.Observation(t.Context(), "a")
+			require.NoError(t, err)
+			require.JSONEq(t, moved, string(got))
+		}
+		require.Error(t, f.KeepObservation(t.Context(), "nowhere", []byte(`{}`)))
+	},
+
 	"RunsAndTheStopSwitch": func(t *testing.T, f *fleet) {
 		run := metadata.Remediation{WorkflowID: "remediate/a", Shard: "a", Cost: 37}
 		require.NoError(t, f.RecordRemediation(t.Context(), run))
