@@ -123,6 +123,12 @@ func beside(t *testing.T, w *world, c *clinic) *testsuite.TestWorkflowEnvironmen
 	env := newEnv(t, w)
 	c.register(env)
 	c.moves = []string{"migrate/d/0001"}
+	// The environment completes no pending activity of a child workflow, so nothing
+	// here waits for lanes and verification to run beside it.
+	serve(env, w, contract.ReplicateUntilInSync, func(contract.DirectionInput) (contract.SyncResult, error) { return contract.SyncResult{}, nil })
+	serve(env, w, contract.AuditChunk, func(contract.DirectionInput) (contract.AuditResult, error) {
+		return contract.AuditResult{Documents: 10}, nil
+	})
 	env.RegisterWorkflowWithOptions(both, workflow.RegisterOptions{Name: "both"})
 	return env
 }
