@@ -11,6 +11,7 @@ BENCH_TIME ?= 1s
 CHAOS_FLAGS ?=
 TEST_FLAGS ?=
 BENCH_PROXY_FLAGS ?=
+PROFILES_FLAGS ?=
 
 # pinned is the version of a tool that tools/go.mod names.
 pinned = $(shell scripts/setup.sh tool-version $(1))
@@ -94,6 +95,10 @@ sim: build ## Simulate fleets: half a year of faults, and balancing, into bench/
 .PHONY: bench-switch
 bench-switch: setup build ## Switch a chunk back and forth under load, into bench/out/switch.json (BENCH_SWITCH_FLAGS="-chunk-mb 1000 ...")
 	go run ./bench/switch $(BENCH_SWITCH_FLAGS)
+
+.PHONY: profiles
+profiles: ## Hold fences before clients that retry in different ways, into bench/out/profiles.json (needs no server)
+	go run ./bench/profiles $(PROFILES_FLAGS)
 
 .PHONY: generate
 generate: ## Write the generated files anew

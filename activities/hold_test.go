@@ -1,7 +1,9 @@
 package activities
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -27,6 +29,33 @@ func TestFenceBeyondHoldIsRefused(t *testing.T) {
 	require.True(t, failure.HasCode(err, "migration.fence_beyond_hold"), "%v", err)
 	require.True(t, failure.Is(err, failure.Invalid))
 	require.ErrorContains(t, err, "fence-deadline is 3s (flag), but proxy p2 holds requests for 3s only")
+}
+
+// asked is a metadata that says from the n-th question on that a shard is captured.
+type asked struct{ left int }
+
+func (a *asked) CaptureSilence(context.Context, string) (time.Duration, bool, error) {
+	a.left--
+	return 0, a.left < 0, nil
+}
+
+// TestMoveWaitsForItsCapture: a start marker that is written before the capture has
+// begun is in no log, and the import once looked for it for ever.
+func TestMoveWaitsForItsCapture(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		soon := &asked{left: 3}
+		require.NoError(t, awaitCaptured(t.Context(), soon, "a"))
+		require.Negative(t, soon.left)
+
+		err := awaitCaptured(t.Context(), &asked{left: 1 << 30}, "a")
+		require.True(t, failure.HasCode(err, "migration.not_captured"), "%v", err)
+		require.True(t, failure.Is(err, failure.Transient), "the move waits, it does not fail")
+
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.ErrorIs(t, awaitCaptured(ctx, &asked{left: 1 << 30}, "a"), context.Canceled)
+	})
 }
 
 // TestSummaryNamesTheOldest: a thousand open cursors are counted, ten are shown.

@@ -97,6 +97,9 @@ func (a *Activities) precheck(ctx context.Context, in contract.RegisterInput, ro
 	if err := readable(ctx, e.from, in.PrimaryReads); err != nil {
 		return e, 0, 0, err
 	}
+	if err := awaitCaptured(ctx, a.Store, route.Placement.Shard); err != nil {
+		return e, 0, 0, err
+	}
 	infos, err := e.from.Inventory(ctx, route.Placement.Database)
 	if err != nil {
 		return e, 0, 0, err
@@ -137,10 +140,45 @@ func holdable(deadline gate.Bound, proxies []metadata.Proxy) error {
 		if p.Hold > 0 && deadline.Value >= p.Hold {
 			return failure.New(failure.Invalid, "migration.fence_beyond_hold", "%s is %s (%s), but proxy %s holds requests for %s only",
 				deadline.Name, deadline.Value, deadline.Source, p.ID, p.Hold).
-				WithHint("start the workers with a --%s below %s", deadline.Name, p.Hold)
+				WithHint("start the workers with a --%s below %s, or the proxy with a longer --switch-wait", deadline.Name, p.Hold)
 		}
 	}
 	return nil
+}
+
+// captures tells whether a shard's changes are captured.
+type captures interface {
+	CaptureSilence(ctx context.Context, shard string) (silence time.Duration, captured bool, err error)
+}
+
+// Times of waiting for a capture that has just been started.
+const (
+	captureWait = 10 * time.Second
+	captureLook = 100 * time.Millisecond
+)
+
+// awaitCaptured waits until the changes of a source are captured. The start marker
+// comes in a log only if it is written after that: one that was written before
+// would be looked for in vain, for ever.
+func awaitCaptured(ctx context.Context, of captures, name string) error {
+	limit := time.NewTimer(captureWait)
+	defer limit.Stop()
+	look := time.NewTicker(captureLook)
+	defer look.Stop()
+	for {
+		_, captured, err := of.CaptureSilence(ctx, name)
+		if err != nil || captured {
+			return err
+		}
+		select {
+		case <-look.C:
+		case <-limit.C:
+			return failure.New(failure.Transient, "migration.not_captured", "the changes of shard %s are not captured yet", name).
+				WithHint("it is tried again; a worker captures it by the workflow capture/%s, which drover shard add starts", name)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // reachable turns a shard that does not answer into a refusal: a move that

@@ -83,6 +83,9 @@ func (a *Activities) precheckReshape(ctx context.Context, in contract.RegisterIn
 		if err := readable(ctx, set, in.PrimaryReads); err != nil {
 			return err
 		}
+		if err := awaitCaptured(ctx, a.Store, r.Placement.Shard); err != nil {
+			return err
+		}
 		infos, err := set.Inventory(ctx, r.Placement.Database)
 		if err != nil {
 			return err

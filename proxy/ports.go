@@ -94,8 +94,8 @@ type Acks interface {
 
 // Presence tells the fleet which proxies there are.
 type Presence interface {
-	// Beat says that the proxy lives, and for how long it holds a request while a
-	// switch is under way; it is called every second.
+	// Beat says that the proxy lives, and for how long it surely holds a request,
+	// also when it knows nothing of the switch; it is called every second.
 	Beat(ctx context.Context, id, address string, hold time.Duration) error
 	// Leave says that it ends.
 	Leave(ctx context.Context, id string) error

@@ -56,6 +56,7 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	setDefault(&c.SwitchWait, 1500*time.Millisecond)
 	setDefault(&c.LiveWait, 10*time.Second)
+	c.LiveWait = max(c.LiveWait, c.SwitchWait)
 	setDefault(&c.HoldPoll, 50*time.Millisecond)
 	setDefault(&c.MetadataTimeout, 2*time.Second)
 	setDefault(&c.ShardWait, 5*time.Second)
@@ -137,6 +138,10 @@ func New(cfg Config, ports Ports) *Proxy {
 	p.commands = commandTable(p.metrics)
 	return p
 }
+
+// Holds gives for how long a request is held: sure, whatever the proxy knows of the
+// switch, and known, while it knows that the attempt is under way.
+func (p *Proxy) Holds() (sure, known time.Duration) { return p.cfg.SwitchWait, p.cfg.LiveWait }
 
 // Ready is closed when the proxy listens.
 func (p *Proxy) Ready() <-chan struct{} { return p.ready }

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"drover/chunk"
+	"drover/proxy"
+)
+
+// mostRequests is how many requests of a kind a profile can make at one fence.
+const mostRequests = 64
+
+// documentOf names a document for each request of a profile.
+func documentOf(profile, kind string, n int) string { return fmt.Sprintf("%s/%s/%d", profile, kind, n) }
+
+// namespace is where the documents of a placement are.
+func namespace(p chunk.Placement) string { return p.Database + "." + collection }
+
+// prepare writes the documents and lets every caller connect.
+func (f *fleet) prepare() error {
+	set, ns := f.sets[f.route.Placement.Shard], namespace(f.route.Placement)
+	for _, c := range f.callers {
+		for _, kind := range kinds {
+			for n := range mostRequests {
+				id := documentOf(c.name, kind, n)
+				if !set.Put(ns, bson.D{{Key: "_id", Value: id}, {Key: "n", Value: int64(0)}}) {
+					return fmt.Errorf("document %s was not stored", id)
+				}
+			}
+		}
+		if err := c.once(f.ctx, kindRead, documentOf(c.name, kindRead, 0)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// counts gives the counter of every document where the chunk is.
+func (f *fleet) counts() map[string]int64 {
+	set := f.sets[f.route.Placement.Shard]
+	out := map[string]int64{}
+	for _, doc := range set.Documents(set.Primary(), namespace(f.route.Placement)) {
+		out[doc.Lookup("_id").StringValue()] = doc.Lookup("n").AsInt64()
+	}
+	return out
+}
+
+// fenced is a fence that is up.
+type fenced struct {
+	fleet *fleet
+	to    chunk.Placement
+	once  sync.Once
+	err   error
+}
+
+// hold fences the chunk, lets the callers make their requests, all at once, and
+// gives what became of them. end ends the fence, if it has not given up when all
+// requests have; refused hears of each refusal.
+func (f *fleet) hold(ctx context.Context, requests int, end func(ctx context.Context, up *fenced) error, refused func(up *fenced)) ([]row, error) {
+	before := f.counts()
+	up, err := f.fence()
+	if err != nil {
+		return nil, err
+	}
+	ended := make(chan error, 1)
+	asking, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { ended <- end(asking, up) }()
+	var rows []row
+	var results [][]request
+	var wg sync.WaitGroup
+	for _, c := range f.callers {
+		for _, kind := range kinds {
+			all := make([]request, requests)
+			for n := range all {
+				r := &all[n]
+				r.id, r.codes, r.labels = documentOf(c.name, kind, n), map[string]bool{}, map[string]bool{}
+				if refused != nil {
+					r.failed = func() { refused(up) }
+				}
+				wg.Go(func() { c.do(ctx, kind, r) })
+			}
+			rows, results = append(rows, row{Profile: c.name, Kind: kind, profile: c.profile}), append(results, all)
+		}
+	}
+	wg.Wait()
+	cancel()
+	if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+		return nil, err
+	}
+	if err := errors.Join(up.release(), ctx.Err()); err != nil {
+		return nil, err
+	}
+	after := f.counts()
+	for i := range rows {
+		rows[i].sum(results[i], func(id string) int64 { return after[id] - before[id] })
+	}
+	return rows, nil
+}
+
+// fence takes the placement's grants, and says so where the proxy hears.
+func (f *fleet) fence() (*fenced, error) {
+	f.mu.Lock()
+	f.blind = !f.known
+	to := f.place(shards[1])
+	if f.route.Placement.Shard == shards[1] {
+		to = f.place(shards[0])
+	}
+	f.attempt = chunk.Notice{
+		Attempt: f.attempt.Attempt + 1, Migration: 1, Source: f.route.Placement.ID, Target: to.ID, Chunks: []chunk.ID{f.route.Chunk.ID},
+		DeadlineUnixMS: time.Now().Add(time.Minute).UnixMilli(),
+	}
+	f.attempt.Attempt = max(f.attempt.Attempt, f.held+1)
+	f.tried = true
+	from, grants := f.route.Placement, f.held
+	f.mu.Unlock()
+	f.state(chunk.Fencing)
+	f.state(chunk.Closing)
+	return &fenced{fleet: f, to: to}, f.revoke(from, grants)
+}
+
+// state writes the attempt's state and announces it.
+func (f *fleet) state(s chunk.AttemptState) {
+	f.mu.Lock()
+	f.attempt.State = s
+	n, hear := f.attempt, f.hear
+	f.mu.Unlock()
+	if hear != nil {
+		hear(proxy.Announcement{Notice: &n})
+	}
+}
+
+// release ends the fence, once: forward where the proxy knows of the switch, else
+// back, so that it needs no news to go on.
+func (u *fenced) release() error {
+	u.once.Do(func() {
+		if u.fleet.known {
+			u.err = u.fleet.forward(u.to)
+			return
+		}
+		u.fleet.held = u.fleet.attempt.Attempt
+		u.err = u.fleet.grant(u.fleet.route.Placement, u.fleet.held)
+	})
+	return u.err
+}
+
+// forward copies the documents, publishes the route and opens the target.
+func (f *fleet) forward(to chunk.Placement) error {
+	from := f.route.Placement
+	set := f.sets[from.Shard]
+	for _, doc := range set.Documents(set.Primary(), namespace(from)) {
+		if !f.sets[to.Shard].Put(namespace(to), doc) {
+			return fmt.Errorf("the copy of %s was not stored", doc.Lookup("_id"))
+		}
+	}
+	f.mu.Lock()
+	f.former = append(f.former, proxy.Former{Route: f.route, Left: time.Now()})
+	f.route.Token++
+	f.route.Placement = to
+	f.held = f.attempt.Attempt
+	change := proxy.RouteChange{Database: database, Chunk: f.route.Chunk.ID, Token: f.route.Token, Placement: &to}
+	hear := f.hear
+	f.mu.Unlock()
+	f.state(chunk.Published)
+	hear(proxy.Announcement{Route: &change})
+	if err := f.grant(to, f.held); err != nil {
+		return err
+	}
+	f.state(chunk.Open)
+	f.state(chunk.AttemptDone)
+	return nil
+}
+
+// waiting is how many requests the proxy holds now.
+func (f *fleet) waiting() (int, error) {
+	all, err := f.metrics.Gather()
+	if err != nil {
+		return 0, err
+	}
+	for _, m := range all {
+		if strings.HasSuffix(m.GetName(), "_held_requests") {
+			return int(m.GetMetric()[0].GetGauge().GetValue()), nil
+		}
+	}
+	return 0, errors.New("the proxy does not say how many requests it holds")
+}

@@ -1,0 +1,152 @@
+// Command profiles shows what a switch is to applications that retry in
+// different ways: it holds fences for given times, lets each kind of client read
+// and write meanwhile through a real proxy, and counts the errors that reach the
+// application and the attempts that each request took. Its shards are simulated,
+// so it needs no server. It writes bench/out/profiles.json.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+)
+
+// report is the file. Names of fields do not change.
+type report struct {
+	Cells       int           `json:"cells"`
+	Unexpected  int           `json:"unexpected"` // cells that ended in another way than is defined
+	AppliedMore int           `json:"applied_more_than_acknowledged"`
+	LiveHold    time.Duration `json:"-"`
+	SureHold    time.Duration `json:"-"`
+	LiveHoldMS  int64         `json:"hold_while_known_ms"`
+	SureHoldMS  int64         `json:"hold_while_unknown_ms"`
+	Rows        []row         `json:"rows"`
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "profiles:", err)
+		os.Exit(1)
+	}
+}
+
+// run is main with errors.
+func run(ctx context.Context, out io.Writer) error {
+	path := flag.String("out", "bench/out/profiles.json", "file to write")
+	requests := flag.Int("requests", 8, "requests of each kind at each fence")
+	times := flag.String("fences", "0.05,0.25,0.5,1,2,5", "seconds for which fences are held")
+	flag.Parse()
+	if *requests < 1 || *requests > mostRequests {
+		return fmt.Errorf("requests is %d; want 1 to %d", *requests, mostRequests)
+	}
+	fences, err := parseSeconds(*times)
+	if err != nil {
+		return err
+	}
+	rep := &report{}
+	for _, known := range []bool{true, false} {
+		if err := rep.measure(ctx, known, fences, *requests, out); err != nil {
+			return err
+		}
+	}
+	rep.LiveHoldMS, rep.SureHoldMS = rep.LiveHold.Milliseconds(), rep.SureHold.Milliseconds()
+	if err := rep.write(*path); err != nil {
+		return err
+	}
+	rep.print(out)
+	if rep.Unexpected > 0 || rep.AppliedMore > 0 {
+		return fmt.Errorf("%d of %d cells ended in another way than is defined, %d writes ran more often than they were acknowledged", rep.Unexpected, rep.Cells, rep.AppliedMore)
+	}
+	return nil
+}
+
+// parseSeconds reads the list of the flag.
+func parseSeconds(list string) ([]time.Duration, error) {
+	var out []time.Duration
+	for s := range strings.SplitSeq(list, ",") {
+		v, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
+		if err != nil || v <= 0 {
+			return nil, fmt.Errorf("--fences has %q; want seconds above 0", s)
+		}
+		out = append(out, time.Duration(v*float64(time.Second)))
+	}
+	return out, nil
+}
+
+// measure holds each fence once. Where known, the proxy hears of the switch and
+// it goes forward; else it hears nothing, cannot read the metadata, and the
+// switch goes back.
+func (r *report) measure(ctx context.Context, known bool, fences []time.Duration, requests int, out io.Writer) (err error) {
+	f, err := newFleet(settings{known: known, profiles: profiles(timeoutMS, firstPause)})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.close()) }()
+	r.LiveHold, r.SureHold = f.live, f.sure
+	for _, length := range fences {
+		_, _ = fmt.Fprintf(out, "fence of %s, %s\n", length, knowledge(known))
+		rows, err := f.hold(ctx, requests, func(ctx context.Context, up *fenced) error {
+			if err := wait(ctx, length); err != nil {
+				return err
+			}
+			return up.release()
+		}, nil)
+		if err != nil {
+			return err
+		}
+		for _, x := range rows {
+			x.FenceMS, x.Known = length.Milliseconds(), known
+			x.Expected = expected(x, r.LiveHold, r.SureHold)
+			r.Cells++
+			if !x.fits() {
+				r.Unexpected++
+			}
+			r.AppliedMore += x.AppliedMore
+			r.Rows = append(r.Rows, x)
+		}
+	}
+	return nil
+}
+
+// knowledge says what the proxy knew, for people.
+func knowledge(known bool) string {
+	if known {
+		return "known to the proxy"
+	}
+	return "unknown to the proxy"
+}
+
+func (r *report) write(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return err
+	}
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(b, '\n'), 0o600)
+}
+
+func (r *report) print(out io.Writer) {
+	t := tabwriter.NewWriter(out, 2, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(t, "THE PROXY\tFENCE\tPROFILE\tKIND\tREQUESTS\tERRORS\tATTEMPTS\tLONGEST\tCODES\tDEFINED")
+	for _, x := range r.Rows {
+		_, _ = fmt.Fprintf(t, "%s\t%.2f s\t%s\t%s\t%d\t%d\t%.1f\t%.2f s\t%s\t%s\n", map[bool]string{true: "knows", false: "does not know"}[x.Known],
+			float64(x.FenceMS)/1000, x.Profile, x.Kind, x.Requests, x.Errors, x.Attempts, float64(x.LongestMS)/1000, strings.Join(x.Codes, " "), x.Expected)
+	}
+	_ = t.Flush() // standard output
+}
