@@ -59,7 +59,7 @@ func TestProblemsComeAtOnce(t *testing.T) {
 	err = c.Validate(config.Worker)
 	c.FenceDeadline, c.GateLag, c.GateElectionQuiet = time.Minute, 0, 0
 	c.RemedyRebuild, c.RemedyProvision = []string{"/nowhere/rebuild", "--now"}, []string{"sh", "-c", "true"}
-	require.ErrorContains(t, c.Validate(config.Worker), `remedy-rebuild is "/nowhere/rebuild,--now": stat /nowhere/rebuild: no such file or directory; want a program`)
+	require.ErrorContains(t, c.Validate(config.Worker), `remedy-rebuild is "/nowhere/rebuild,--now": exec: "/nowhere/rebuild": stat /nowhere/rebuild: no such file or directory; want a program`)
 	require.NotContains(t, c.Validate(config.Worker).Error(), "remedy-provision")
 	require.NotContains(t, c.Validate(config.Worker).Error(), "remedy-release", "it need not be given")
 	require.ErrorContains(t, c.Validate(config.Worker), "fence-deadline is 1m0s; want less than 10s")
