@@ -38,6 +38,7 @@ type client struct {
 	habits  *habits     // of caller
 	caller  caller
 	app     string // what the client calls itself
+	hellos  int    // that it has said
 	packed  wire.Compressor
 
 	busy    atomic.Bool // a request is being worked on
@@ -69,9 +70,7 @@ func (c *client) serve(ctx context.Context) {
 			c.p.log.ErrorContext(ctx, "request panicked", "client", c.id, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
 		}
 		_ = c.nc.Close()
-		c.p.mu.Lock()
-		delete(c.p.clients, c)
-		c.p.mu.Unlock()
+		c.p.forget(c)
 	}()
 	if c.p.secure(ctx, c.nc) != nil {
 		return

@@ -23,6 +23,7 @@ func hello(ctx context.Context, p *Proxy, q *request) error {
 		p.metrics.refused("load_balanced")
 		return refuse(codeInvalidOptions, "this proxy does not serve loadBalanced connections: list every proxy's own address as a seed instead")
 	}
+	p.slowDown(ctx, q.client)
 	q.client.introduce(q)
 	primary := "ismaster"
 	if string(q.cmd.Name) == "hello" {

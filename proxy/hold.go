@@ -75,7 +75,7 @@ func (p *Proxy) wait(ctx context.Context, q *request, e *entry, a access, h *hol
 			return nil
 		}
 		now := time.Now()
-		limit := h.since.Add(p.cfg.SwitchWait)
+		limit := h.since.Add(p.live.Load().SwitchWait)
 		if live || r.gate.live(a, now) {
 			limit = h.since.Add(p.cfg.LiveWait)
 		}

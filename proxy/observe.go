@@ -93,7 +93,7 @@ func (p *Proxy) finish(ctx context.Context, c *command, q *request, failed bool,
 	}
 	p.shapes.count(q, failed, took)
 	p.envelopes.note(q, c, err)
-	if p.cfg.SlowAfter <= 0 || took < p.cfg.SlowAfter {
+	if slow := p.live.Load().SlowAfter; slow <= 0 || took < slow {
 		return
 	}
 	attrs := []any{

@@ -38,6 +38,7 @@ type Config struct {
 	ShardConns      int           // connections to one shard; 0: 200
 	MaxClients      int           // client connections; 0: 10,000
 	DrainWait       time.Duration // how long running requests may take at the end; 0: 10 s
+	Linger          time.Duration // how long the proxy serves on at its end while it sends drivers away; see drain.go
 
 	TLS      *tls.Config // towards clients; nil: none
 	ShardTLS *tls.Config // towards shards whose URI says tls=true; nil: the system's authorities, no certificate
@@ -108,10 +109,13 @@ type Proxy struct {
 		keys map[answerKey]struct{}
 	}
 
+	live    atomic.Pointer[Live]
 	ready   chan struct{} // closed when it listens
+	leaving atomic.Bool   // it ends, see drain.go
 	mu      sync.Mutex
 	addr    string
 	clients map[*client]struct{}
+	gone    chan struct{} // closed when the last client has left an ending proxy
 }
 
 // New makes a proxy; [Proxy.Run] starts it.
@@ -131,6 +135,7 @@ func New(cfg Config, ports Ports) *Proxy {
 	if ports.Users != nil {
 		p.book = auth.NewBook()
 	}
+	p.live.Store(&Live{SwitchWait: cfg.SwitchWait, SlowAfter: cfg.SlowAfter, Linger: cfg.Linger})
 	p.answered.keys = map[answerKey]struct{}{}
 	p.routing = &routing{ports: ports, gates: p.gates, pools: p.pools, entries: map[chunk.ID]*entry{}}
 	p.routing.current.Store(&table{})
@@ -156,8 +161,8 @@ func (p *Proxy) Addr() string {
 	return p.addr
 }
 
-// Run serves until ctx ends, then lets running requests finish within
-// [Config.DrainWait]. It returns when everything it started has stopped.
+// Run serves until ctx ends, then sends drivers away within [Config.Linger] and lets
+// running requests finish within [Config.DrainWait]. It returns when everything it started has stopped.
 func (p *Proxy) Run(ctx context.Context) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -190,9 +195,11 @@ func (p *Proxy) Run(ctx context.Context) error {
 
 	select {
 	case <-ctx.Done():
+		p.sendAway(ctx)
 	case err = <-accepted:
 		accepted <- nil
 	}
+	p.leaving.Store(true)
 	_ = listener.Close()
 	<-accepted
 	p.drain(&serving)
@@ -258,32 +265,6 @@ func (p *Proxy) accept(ctx context.Context, listener net.Listener, serving *sync
 		}
 		serving.Go(func() { c.serve(ctx) })
 	}
-}
-
-// drain lets clients finish what they are doing and then ends them.
-func (p *Proxy) drain(serving *sync.WaitGroup) {
-	done := make(chan struct{})
-	go func() {
-		serving.Wait()
-		close(done)
-	}()
-	p.mu.Lock()
-	for c := range p.clients {
-		c.retire()
-	}
-	p.mu.Unlock()
-	select {
-	case <-done:
-		return
-	case <-time.After(p.cfg.DrainWait):
-	}
-	p.mu.Lock()
-	for c := range p.clients {
-		_ = c.nc.Close()
-	}
-	p.mu.Unlock()
-	p.pools.close()
-	<-done
 }
 
 // leave says that the proxy ends.
