@@ -5,9 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"net"
-	"net/http"
-	"net/http/pprof"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,7 +12,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 
 	"drover/contract"
@@ -33,6 +29,8 @@ type app struct {
 	output string
 	file   string
 	cfg    config.Config
+	admin  admin
+	level  slog.LevelVar // of a long-lived part's log
 }
 
 // load fills the settings of a command from where they were not set by flag.
@@ -156,32 +154,6 @@ func newRegistry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return r
-}
-
-// serveMetrics answers /metrics and /healthz until ctx ends; listen may be empty.
-func serveMetrics(ctx context.Context, listen string, r *prometheus.Registry, l *slog.Logger) error {
-	if listen == "" {
-		return nil
-	}
-	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", listen)
-	if err != nil {
-		return err
-	}
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(r, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
-	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	context.AfterFunc(ctx, func() { _ = srv.Close() })
-	go func() {
-		if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
-			l.Error("Metrics are not served any more", slog.Any("error", err)) //nolint:sloglint // no request here
-		}
-	}()
-	l.InfoContext(ctx, "Metrics are served", slog.String("address", ln.Addr().String()))
-	return nil
 }
 
 // parentDies ends a process whose parent is gone; the demo's children use it.

@@ -13,7 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"drover/internal/config"
+	"drover/internal/logging"
 	"drover/internal/stoppoint"
+	"drover/proxy"
 	"drover/starter"
 	"drover/workers"
 )
@@ -60,14 +62,16 @@ func (a *app) serve(cmd *cobra.Command, r config.Role, child bool, run func(cont
 	if child {
 		go parentDies(ctx, cancel)
 	}
-	logger, err := a.logger()
+	logger, err := logging.NewVar(a.env.Stderr, &a.level, a.cfg.LogLevel)
 	if err != nil {
 		return &usageError{err}
 	}
 	registry := newRegistry()
-	if err := serveMetrics(ctx, a.cfg.MetricsListen, registry, logger); err != nil {
+	stop, err := a.admin.serve(ctx, a.cfg.MetricsListen, registry, logger)
+	if err != nil {
 		return err
 	}
+	defer stop()
 	return run(ctx, registry, logger)
 }
 
@@ -118,7 +122,11 @@ func newProxyCommand(a *app) *cobra.Command {
 		Use: "proxy", Short: "Serve applications as a mongos would", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.serve(cmd, config.Proxy, child, func(ctx context.Context, registry *prometheus.Registry, logger *slog.Logger) error {
-				return workers.RunProxy(ctx, &a.cfg, registry, logger)
+				a.cfg.Linger = a.linger(cmd, &a.cfg)
+				return workers.RunProxy(ctx, &a.cfg, registry, logger, func(p *proxy.Proxy) {
+					a.admin.show(p)
+					go a.followSettings(ctx, cmd, p, logger)
+				})
 			})
 		},
 	}

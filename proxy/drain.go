@@ -29,7 +29,10 @@ type Live struct {
 // Reload takes settings over; requests that wait already see them too.
 func (p *Proxy) Reload(l Live) { p.live.Store(&l) }
 
-// errNotServing is why a proxy is not ready.
+// Settings gives the ones that are in force.
+func (p *Proxy) Settings() Live { return *p.live.Load() }
+
+// Why a proxy is not ready.
 var (
 	errStarting = errors.New("the proxy does not listen yet")
 	errLeaving  = errors.New("the proxy is going down")

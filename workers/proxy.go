@@ -21,8 +21,9 @@ import (
 	"drover/shard"
 )
 
-// RunProxy serves applications until ctx ends.
-func RunProxy(ctx context.Context, cfg *config.Config, registry prometheus.Registerer, logger *slog.Logger) error {
+// RunProxy serves applications until ctx ends. started, which may be nil, gets the
+// proxy before it listens.
+func RunProxy(ctx context.Context, cfg *config.Config, registry prometheus.Registerer, logger *slog.Logger, started func(*proxy.Proxy)) error {
 	store, err := metadata.OpenLazily(ctx, cfg.PostgresDSN)
 	if err != nil {
 		return err
@@ -52,7 +53,11 @@ func RunProxy(ctx context.Context, cfg *config.Config, registry prometheus.Regis
 	} else {
 		logger.WarnContext(ctx, "Applications need not log in: anybody who reaches this proxy may read and write")
 	}
-	return proxy.New(pc, ports).Run(ctx)
+	p := proxy.New(pc, ports)
+	if started != nil {
+		started(p)
+	}
+	return p.Run(ctx)
 }
 
 // checkName refuses a name under which another proxy lives: each would be taken
@@ -96,7 +101,7 @@ func (p proxyPorts) dataUser(name string) (user, password string) {
 
 // proxyConfig gives a proxy its settings, and all that is wrong with them.
 func proxyConfig(cfg *config.Config) (proxy.Config, error) {
-	out := proxy.Config{ID: cfg.ProxyName, Listen: cfg.ProxyListen, SwitchWait: cfg.SwitchWait, Deaf: cfg.ProxyDeaf}
+	out := proxy.Config{ID: cfg.ProxyName, Listen: cfg.ProxyListen, SwitchWait: cfg.SwitchWait, SlowAfter: cfg.SlowRequest, Linger: cfg.Linger, Deaf: cfg.ProxyDeaf}
 	var problems []error
 	if out.ID == "" {
 		host, err := os.Hostname()

@@ -44,6 +44,8 @@ type Config struct {
 	ShardTLSKey   string
 	StateDir      string
 	SwitchWait    time.Duration
+	SlowRequest   time.Duration
+	Linger        time.Duration
 	Queues        []string
 
 	FenceDeadline     time.Duration
@@ -191,6 +193,12 @@ var settings = []setting{
 	{Proxy, "switch-wait", false, func(c *Config, fs *pflag.FlagSet, n string) {
 		fs.DurationVar(&c.SwitchWait, n, 1500*time.Millisecond, "how long a request is held across a switch before the driver is asked to retry")
 	}},
+	{Proxy, "slow-request", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.DurationVar(&c.SlowRequest, n, 500*time.Millisecond, "requests that take longer are logged, without values; below 0: none")
+	}},
+	{Proxy, "linger", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.DurationVar(&c.Linger, n, 15*time.Second, "how long a proxy that is told to end serves on while drivers leave it for another one; longer than their heartbeats are apart")
+	}},
 	{Proxy, "deaf", false, func(c *Config, fs *pflag.FlagSet, n string) {
 		fs.BoolVar(&c.ProxyDeaf, n, false, "ignore every notification (for drills: everything must stay right)")
 	}},
@@ -219,7 +227,7 @@ var settings = []setting{
 		fs.StringVar(&c.StateDir, n, "", "folder for the last known routes and users, with which a proxy starts while the metadata is down; empty: none are kept")
 	}},
 	{Worker, "metrics-listen", false, func(c *Config, fs *pflag.FlagSet, n string) {
-		fs.StringVar(&c.MetricsListen, n, "", "host:port of /metrics and /healthz; empty: off")
+		fs.StringVar(&c.MetricsListen, n, "", "host:port of /metrics, /healthz, /readyz, /shapes (proxy) and /debug/pprof; empty: off")
 	}},
 }
 
@@ -295,6 +303,22 @@ func Load(fs *pflag.FlagSet, r Role, src Source) (map[string]string, error) {
 		}
 	}
 	return from, errors.Join(problems...)
+}
+
+// live names the settings that a running proxy takes over; see [Live].
+var live = map[string]bool{"switch-wait": true, "slow-request": true, "linger": true, "log-level": true}
+
+// Live reports whether a setting may change while a proxy runs.
+func Live(name string) bool { return live[name] }
+
+// Changed names the settings of role r whose values differ, in the order of the list.
+func Changed(was, now *pflag.FlagSet, r Role) (names []string) {
+	for _, s := range settings {
+		if s.uses(r) && was.Lookup(s.name).Value.String() != now.Lookup(s.name).Value.String() {
+			names = append(names, s.name)
+		}
+	}
+	return names
 }
 
 func known(name string) bool {

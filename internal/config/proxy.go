@@ -35,5 +35,8 @@ func (c *Config) validateProxy() (problems []error) {
 	if c.SwitchWait <= 0 {
 		problems = append(problems, fmt.Errorf("switch-wait is %s; want a positive duration", c.SwitchWait))
 	}
+	if c.Linger < 0 {
+		problems = append(problems, fmt.Errorf("linger is %s; want 0 or longer", c.Linger))
+	}
 	return problems
 }
