@@ -130,7 +130,7 @@ func (p *Proxy) beat(ctx context.Context) {
 	defer ticker.Stop()
 	for {
 		beatCtx, cancel := context.WithTimeoutCause(ctx, beatPause, errMetadataTimeout)
-		if err := p.ports.Presence.Beat(beatCtx, p.cfg.ID, p.Addr(), p.cfg.SwitchWait); err != nil && ctx.Err() == nil {
+		if err := p.ports.Presence.Beat(beatCtx, p.cfg.ID, p.Addr(), p.live.Load().SwitchWait); err != nil && ctx.Err() == nil {
 			p.log.WarnContext(ctx, "sign of life was not recorded", "error", err)
 		}
 		p.report(beatCtx)

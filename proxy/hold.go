@@ -77,7 +77,7 @@ func (p *Proxy) wait(ctx context.Context, q *request, e *entry, a access, h *hol
 		now := time.Now()
 		limit := h.since.Add(p.live.Load().SwitchWait)
 		if live || r.gate.live(a, now) {
-			limit = h.since.Add(p.cfg.LiveWait)
+			limit = h.since.Add(max(p.cfg.LiveWait, p.live.Load().SwitchWait))
 		}
 		late := refuse(codeExceededTimeLimit, "chunk %s is being switched: waited %v for it", e.id, now.Sub(h.since).Round(time.Millisecond))
 		if !q.deadline.IsZero() && q.deadline.Before(limit) {

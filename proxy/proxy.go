@@ -146,7 +146,10 @@ func New(cfg Config, ports Ports) *Proxy {
 
 // Holds gives for how long a request is held: sure, whatever the proxy knows of the
 // switch, and known, while it knows that the attempt is under way.
-func (p *Proxy) Holds() (sure, known time.Duration) { return p.cfg.SwitchWait, p.cfg.LiveWait }
+func (p *Proxy) Holds() (sure, known time.Duration) {
+	sure = p.live.Load().SwitchWait
+	return sure, max(p.cfg.LiveWait, sure)
+}
 
 // Ready is closed when the proxy listens.
 func (p *Proxy) Ready() <-chan struct{} { return p.ready }
