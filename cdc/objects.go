@@ -35,13 +35,18 @@ type Objects struct {
 	Prefix string // default "log"
 }
 
-// folder of one partition.
-func (o *Objects) folder(topic, topicID string, partition int32) string {
+// root is the folder of a topic.
+func (o *Objects) root(topic string) string {
 	prefix := strings.Trim(o.Prefix, "/")
 	if prefix == "" {
 		prefix = "log"
 	}
-	return fmt.Sprintf("%s/%s/%s/%d/", prefix, topic, topicID, partition)
+	return prefix + "/" + topic + "/"
+}
+
+// folder of one partition.
+func (o *Objects) folder(topic, topicID string, partition int32) string {
+	return fmt.Sprintf("%s%s/%d/", o.root(topic), topicID, partition)
 }
 
 // span names a segment; the digits make names sort by offset.

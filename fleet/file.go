@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -70,6 +71,11 @@ func (f *File) Zone(shard string) string {
 		}
 	}
 	return ""
+}
+
+// Declares reports whether the file lists a shard.
+func (f *File) Declares(shard string) bool {
+	return slices.ContainsFunc(f.Shards, func(s FileShard) bool { return s.Name == shard })
 }
 
 // Database finds a database of the file.

@@ -3,8 +3,6 @@ package metadata
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
-
 	"drover/chunk"
 	"drover/internal/failure"
 )
@@ -56,17 +54,4 @@ func (s *Store) WithdrawDatabase(ctx context.Context, name string) (chunk.Route,
 			WithHint("drover migrate abort %s ends the move; drover migrate list shows it", r.Chunk.ID)
 	}
 	return r, decode(err, "withdraw database %s", name)
-}
-
-// Placed lists what lives on a shard: placements that are not gone, and unfinished
-// moves, for people.
-func (s *Store) Placed(ctx context.Context, shard string) ([]string, error) {
-	const q = `select 'chunk ' || p.chunk || ' (placement ' || p.id || ', ' || p.state || ', ' || p.database || ')'
-		from placements p where p.shard = $1 and p.state <> 'gone' order by p.id`
-	rows, err := s.pool.Query(ctx, q, shard)
-	if err != nil {
-		return nil, decode(err, "list what lives on %s", shard)
-	}
-	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	return all, decode(err, "list what lives on %s", shard)
 }

@@ -38,7 +38,6 @@ var constraintCodes = map[string]string{
 	"chunks_no_gap_after":            "database.ranges",
 	"chunks_no_gap_before":           "database.ranges",
 	"databases_covered":              "database.ranges",
-	"placements_shard_fkey":          "shard.unknown",
 	"placements_database":            "adoption.taken",
 	"slices_stored_has_object":       "slice.incomplete",
 	"slices_window":                  "slice.window",

@@ -21,7 +21,7 @@ func (s *Store) AddShard(ctx context.Context, sh chunk.Shard) error {
 		return failure.New(failure.Invalid, "shard.capabilities", "encode capabilities of shard %s: %w", sh.Name, err)
 	}
 	const q = `insert into shards as s (name, uri, capabilities) values ($1, $2, $3)
-		on conflict (name) do update set capabilities = excluded.capabilities where s.uri = excluded.uri`
+		on conflict (name) do update set capabilities = excluded.capabilities, removing_at = null where s.uri = excluded.uri`
 	tag, err := s.pool.Exec(ctx, q, sh.Name, sh.URI, caps)
 	if err != nil {
 		return decode(err, "add shard %s", sh.Name)

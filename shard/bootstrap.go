@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -267,8 +268,39 @@ func Unregister(ctx context.Context, uri, name string) error {
 			return wrapFor(name, err, "drop role %s", a.role)
 		}
 	}
+	if err := dropOurRoles(ctx, root); err != nil {
+		return wrapFor(name, err, "drop roles")
+	}
 	if _, err := run(ctx, root, chunk.SystemDatabase, bson.D{{Key: "dropDatabase", Value: 1}, majority()}); err != nil {
 		return wrapFor(name, fmt.Errorf("drop database %s: %w", chunk.SystemDatabase, err), "unregister")
 	}
 	return nil
 }
+
+// dropOurRoles drops every role whose name Drover makes: of grants, loaders and lanes.
+func dropOurRoles(ctx context.Context, root *mongo.Client) error {
+	r, err := run(ctx, root, "admin", bson.D{{Key: "rolesInfo", Value: 1}})
+	if err != nil {
+		return err
+	}
+	var reply struct {
+		Roles []struct {
+			Role string `bson:"role"`
+		} `bson:"roles"`
+	}
+	if err := bson.Unmarshal(r, &reply); err != nil {
+		return fmt.Errorf("list roles: %w", err)
+	}
+	for _, x := range reply.Roles {
+		if !grantRole.MatchString(x.Role) {
+			continue
+		}
+		if _, err := run(ctx, root, "admin", bson.D{{Key: "dropRole", Value: x.Role}, majority()}); err != nil && !mongocode.IsRoleNotFound(err) {
+			return fmt.Errorf("drop role %s: %w", x.Role, err)
+		}
+	}
+	return nil
+}
+
+// grantRole is the name of a role for a placement.
+var grantRole = regexp.MustCompile(`^[wrla]_p\d+_`)

@@ -2,6 +2,7 @@ package metadatatest
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -65,4 +66,44 @@ func (f *fleet) adopt(t *testing.T, name, own string) chunk.Route {
 	require.NoError(t, err)
 	require.NoError(t, f.Activate(t.Context(), name))
 	return routes[0]
+}
+
+// removalCases is how shards go.
+var removalCases = map[string]func(*testing.T, *fleet){
+	"ShardInUseIsKept": func(t *testing.T, f *fleet) {
+		err := f.BeginRemoval(t.Context(), "a")
+		requireFailure(t, err, failure.Invalid, "shard.in_use")
+		require.ErrorContains(t, err, "chunk flights/0001")
+		requireFailure(t, f.BeginRemoval(t.Context(), "x"), failure.Invalid, "shard.unknown")
+		l, err := f.AcquireLease(t.Context(), "c", "operator/anna", metadata.ExclusiveLease, time.Minute)
+		require.NoError(t, err)
+		require.ErrorContains(t, f.BeginRemoval(t.Context(), "c"), "a lease of operator/anna")
+		require.NoError(t, f.ReleaseLease(t.Context(), l))
+		requireFailure(t, f.RemoveShard(t.Context(), "c"), failure.Invalid, "shard.not_removing")
+	},
+
+	"RemovedShardLeavesItsHistory": func(t *testing.T, f *fleet) {
+		m := f.register(t)
+		f.walk(t, m.ID, chunk.Registered, chunk.Aborting)
+		require.NoError(t, f.DropPlacement(t.Context(), m.Target.ID))
+		require.ErrorContains(t, f.BeginRemoval(t.Context(), "c"), "dropping")
+		require.NoError(t, f.PlacementGone(t.Context(), m.Target.ID))
+		f.walk(t, m.ID, chunk.Aborting, chunk.Aborted)
+
+		require.NoError(t, f.BeginRemoval(t.Context(), "c"))
+		_, err := f.CreateDatabase(t.Context(), one("late"), []metadata.NewChunk{{Range: chunk.Range{Hi: chunk.KeyMax}, Shard: "c"}})
+		requireFailure(t, err, failure.Invalid, "shard.removing")
+		require.NoError(t, f.AddShard(t.Context(), chunk.Shard{Name: "c", URI: "mongodb://c"}))
+		requireFailure(t, f.RemoveShard(t.Context(), "c"), failure.Invalid, "shard.not_removing")
+		require.NoError(t, f.BeginRemoval(t.Context(), "c"))
+		require.NoError(t, f.RemoveShard(t.Context(), "c"))
+		require.NoError(t, f.RemoveShard(t.Context(), "c"), "asking again is no error")
+		_, err = f.Shard(t.Context(), "c")
+		requireFailure(t, err, failure.Invalid, "shard.unknown")
+		_, err = f.CreateDatabase(t.Context(), one("late"), []metadata.NewChunk{{Range: chunk.Range{Hi: chunk.KeyMax}, Shard: "c"}})
+		requireFailure(t, err, failure.Invalid, "shard.unknown")
+		was, err := f.Migration(t.Context(), m.ID)
+		require.NoError(t, err)
+		require.Equal(t, "c", was.Target.Shard)
+	},
 }

@@ -46,6 +46,7 @@ func Run(t *testing.T, open func(testing.TB) (*metadata.Store, string)) {
 	for name, cases := range map[string]map[string]func(*testing.T, *fleet){
 		"Databases": databaseCases,
 		"Adoption":  adoptionCases,
+		"Removal":   removalCases,
 		"Moves":     moveCases,
 		"Attempts":  attemptCases,
 		"Publish":   publishCases,

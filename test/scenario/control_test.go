@@ -17,6 +17,7 @@ import (
 	"drover/chunk"
 	"drover/contract"
 	"drover/demo/workload"
+	"drover/internal/failure"
 )
 
 // drover runs one command and gives its status and what it printed.
@@ -101,6 +102,28 @@ placement:
 	f.ends("rebalance/drain/" + a)
 	require.Zero(t, f.on(a), "it is empty")
 	f.check(false)
+	f.removes(a)
+}
+
+// removes takes an empty shard out of the fleet.
+func (f *fleet) removes(name string) {
+	f.t.Helper()
+	status, out, _ := f.drover("shard", "remove", f.names[1])
+	require.Equal(f.t, 1, status)
+	require.Contains(f.t, out, "chunk app/", "what uses it is named")
+	status, out, errs := f.drover("shard", "remove", name)
+	require.Equal(f.t, 3, status, errs)
+	require.Contains(f.t, out, "topic drover.log."+name)
+	status, out, errs = f.drover("shard", "remove", name, "--yes", "--uri", f.shards[name].AdminURI())
+	require.Zero(f.t, status, errs+out)
+	_, err := f.store.Shard(f.t.Context(), name)
+	require.True(f.t, failure.HasCode(err, "shard.unknown"), "%v", err)
+	databases, err := f.connect(f.shards[name].AdminURI()).ListDatabaseNames(f.t.Context(), bson.D{})
+	require.NoError(f.t, err)
+	require.NotContains(f.t, databases, chunk.SystemDatabase)
+	status, _, errs = f.drover("shard", "remove", name, "--yes", "--gone")
+	require.Equal(f.t, 1, status)
+	require.Contains(f.t, errs, "shard.unknown")
 }
 
 // ends waits until an intent has ended with all of its moves done.
