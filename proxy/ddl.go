@@ -49,6 +49,7 @@ const (
 	CatalogMoving    = "catalog.moving"    // the change must wait for a move
 	CatalogUnknown   = "catalog.unknown"   // there is no such collection
 	CatalogUnchanged = "catalog.unchanged" // no chunk has the index
+	CatalogExists    = "catalog.exists"    // the collection is there, defined otherwise
 )
 
 // refusedOptions are options of create that no chunk can have.
@@ -257,6 +258,8 @@ func (p *Proxy) catalogRefusal(ctx context.Context, err error) error {
 			return refuse(codeNamespaceNotFound, "%s", msg)
 		case f.Code == CatalogUnchanged:
 			return refuse(codeIndexNotFound, "%s", msg)
+		case f.Code == CatalogExists:
+			return refuse(codeNamespaceExists, "%s", msg)
 		case f.Kind == failure.Invalid:
 			return refuse(codeNotSupported, "%s", msg)
 		default:

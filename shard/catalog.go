@@ -99,6 +99,51 @@ func compareCollection(s, t CollectionInfo) []Difference {
 	return out
 }
 
+// CompareCreated compares what a create command asks for with a collection that is
+// there: what was asked must be so, and no validator or collation be there that was
+// not. A server fills in the parts of a collation that were left open.
+func CompareCreated(create bson.Raw, have CollectionInfo) []Difference {
+	asked, is := fields(create), fields(have.Options)
+	var out []Difference
+	differs := func(option, what string) {
+		out = append(out, Difference{Collection: have.Name, Field: option, What: what})
+	}
+	for _, k := range sortedKeys(asked, nil) {
+		v := asked[k]
+		switch {
+		case k == "create" || k == "writeConcern" || slices.Contains(ignoredInOptions, k):
+		case k == "collation":
+			if !sameCollation(v, is[k]) {
+				differs(k, fmt.Sprintf("%s was asked for, it is %s", v, is[k]))
+			}
+		case is[k].Type == 0 || !sameValue(v, is[k]):
+			differs(k, fmt.Sprintf("%s was asked for, it is %s", v, is[k]))
+		}
+	}
+	for _, k := range []string{"validator", "collation"} {
+		if _, wanted := asked[k]; !wanted && is[k].Type != 0 {
+			differs(k, fmt.Sprintf("it is %s, which was not asked for", is[k]))
+		}
+	}
+	return out
+}
+
+// sameCollation reports whether a collation has what was asked; the simple one is
+// none.
+func sameCollation(asked, is bson.RawValue) bool {
+	want, _ := asked.DocumentOK()
+	have, some := is.DocumentOK()
+	if locale, _ := want.Lookup("locale").StringValueOK(); locale == "simple" {
+		return !some
+	}
+	for k, v := range ordered(want) {
+		if w, err := have.LookupErr(k); err != nil || !sameValue(v, w) {
+			return false
+		}
+	}
+	return some
+}
+
 // compareFields compares two documents field by field; the order of the top-level
 // fields does not count.
 func compareFields(a, b bson.Raw, ignored []string) []Difference {

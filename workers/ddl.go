@@ -94,6 +94,10 @@ func (w *catalogWork) define(ctx context.Context, create bool) (bson.Raw, error)
 	if err != nil {
 		return nil, err
 	}
+	if diff := shard.CompareCreated(w.Command, now); create && len(diff) > 0 { // it was there, made otherwise
+		return nil, failure.New(failure.Invalid, proxy.CatalogExists, "%s.%s exists and is defined otherwise: %v", w.Database, w.Collection, diff[0]).
+			WithHint("an earlier create with other options was interrupted: repeat it as it was, or drop the collection on the shards")
+	}
 	_, err = w.store.ChangeCatalog(ctx, w.Database, w.db.CatalogVersion, shard.Collections([]shard.CollectionInfo{now}, func(string) string { return w.ShardKey }))
 	return reply, err
 }
