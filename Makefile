@@ -85,7 +85,7 @@ chaos: setup build ## Kill every component at every step of a move, into bench/o
 
 .PHONY: histories
 histories: ## Record the histories that test/histories replays anew, on the stack that `make stack` started
-	DROVER_RECORD=$(CURDIR)/test/histories REQUIRE_STACK=1 go test ./test/scenario -count=1 -timeout 20m $(TEST_FLAGS)
+	DROVER_RECORD=$(CURDIR)/test/histories REQUIRE_STACK=1 go test ./test/scenario ./workers -count=1 -timeout 20m $(TEST_FLAGS)
 
 .PHONY: sim
 sim: build ## Simulate fleets: half a year of faults, and balancing, into bench/out/remediate.json and balance.json

@@ -43,11 +43,13 @@ const wardShard = "s1"
 type ward struct {
 	sim      *shardsim.Set
 	store    *metadata.Store
+	temporal client.Client
 	starter  *starter.Starter
 	mu       sync.Mutex
 	rebuilt  []string
 	dieAfter int // the next operations whose answer is lost
 	died     int
+	between  func() // after each operation, before anybody has looked
 }
 
 // Rebuild implements [replset.Nodes].
@@ -70,6 +72,9 @@ func (*ward) Release(context.Context, replset.Node) error { return errors.New("n
 func (w *ward) stop(_ context.Context, name string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if name == remediation.StopAfter && w.between != nil {
+		w.between()
+	}
 	if name == remediation.StopAfter && w.dieAfter > 0 {
 		w.dieAfter--
 		w.died++
@@ -125,7 +130,7 @@ func (w *ward) serve(t *testing.T, secret string) {
 	t.Helper()
 
 	c := wardNamespace(t, testkit.Temporal(t))
-	w.starter = starter.New(c)
+	w.temporal, w.starter = c, starter.New(c)
 	m := &activities.Remedier{
 		Ledger: w.store, Costs: remediation.DefaultCosts, Metrics: activities.NewRemedyMetrics(nil),
 		Stops: stoppoint.New(w.stop), Logger: slog.New(slog.DiscardHandler),

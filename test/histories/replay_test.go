@@ -1,5 +1,5 @@
-// Package histories replays the recorded histories of moves and captures, which
-// are files beside it: code that decides otherwise than the code that wrote them
+// Package histories replays the recorded histories of moves, captures and a
+// remediation, which are files beside it: code that decides otherwise than the code that wrote them
 // would break moves in flight. `make histories` records them; a release adds its
 // own and keeps those of the releases that it can follow.
 package histories_test
@@ -69,11 +69,9 @@ func TestRecordedHistoriesReplay(t *testing.T) {
 func TestReplayNoticesAnotherDecision(t *testing.T) {
 	t.Parallel()
 
-	tried := 0
+	tried := map[string]int{}
 	for _, path := range recorded(t) {
-		if !strings.HasPrefix(path, "move-") {
-			continue
-		}
+		kind, _, _ := strings.Cut(path, "-")
 		h := load(t, path)
 		for _, e := range h.Events {
 			if a := e.GetActivityTaskScheduledEventAttributes(); a != nil && e.EventType == enumspb.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED {
@@ -82,7 +80,9 @@ func TestReplayNoticesAnotherDecision(t *testing.T) {
 			}
 		}
 		require.Error(t, replay(h), path)
-		tried++
+		tried[kind]++
 	}
-	require.Positive(t, tried)
+	require.Positive(t, tried["move"])
+	require.Positive(t, tried["capture"])
+	require.Positive(t, tried["remediation"])
 }

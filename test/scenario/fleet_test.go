@@ -3,7 +3,6 @@
 package scenario_test
 
 import (
-	"compress/gzip"
 	"context"
 	"fmt"
 	"net"
@@ -19,11 +18,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	enumspb "go.temporal.io/api/enums/v1"
-	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/api/operatorservice/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"drover/chunk"
@@ -251,36 +248,10 @@ func origins() []string {
 	return out
 }
 
-// recordEnv names a folder for the histories of the moves and captures that the
-// tests run: `make histories` sets it, test/histories replays them.
-const recordEnv = "DROVER_RECORD"
-
-// record keeps the histories of the test's workflows where recordEnv says.
+// record keeps the histories of the test's workflows, see [testkit.Record].
 func (f *fleet) record(moved chunk.ID) {
-	dir := os.Getenv(recordEnv)
-	if dir == "" || f.t.Failed() {
-		return
-	}
-	ctx := context.Background() // the test's own has ended
-	for name, id := range map[string]string{"move": starter.MigrateID(moved), "capture": starter.CaptureID(f.names[0])} {
-		h := &historypb.History{}
-		events := f.temporal.GetWorkflowHistory(ctx, id, "", false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
-		for events.HasNext() {
-			e, err := events.Next()
-			require.NoError(f.t, err)
-			h.Events = append(h.Events, e)
-		}
-		b, err := protojson.Marshal(h)
-		require.NoError(f.t, err)
-		require.NoError(f.t, os.MkdirAll(dir, 0o750))
-		out, err := os.Create(filepath.Join(dir, name+"-"+f.t.Name()+".json.gz")) //nolint:gosec // the caller names it
-		require.NoError(f.t, err)
-		z := gzip.NewWriter(out)
-		_, err = z.Write(b)
-		require.NoError(f.t, err)
-		require.NoError(f.t, z.Close())
-		require.NoError(f.t, out.Close())
-	}
+	testkit.Record(f.t, f.temporal, "move", starter.MigrateID(moved))
+	testkit.Record(f.t, f.temporal, "capture", starter.CaptureID(f.names[0]))
 }
 
 // startWork creates the database and lets the application run.
