@@ -15,6 +15,7 @@ import (
 	"drover/internal/config"
 	"drover/internal/logging"
 	"drover/internal/stoppoint"
+	"drover/internal/tracing"
 	"drover/proxy"
 	"drover/starter"
 	"drover/workers"
@@ -123,10 +124,19 @@ func newProxyCommand(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.serve(cmd, config.Proxy, child, func(ctx context.Context, registry *prometheus.Registry, logger *slog.Logger) error {
 				a.cfg.Linger = a.linger(cmd, &a.cfg)
-				return workers.RunProxy(ctx, &a.cfg, registry, logger, func(p *proxy.Proxy) {
+				spans, err := tracing.New(ctx, "drover-proxy", a.cfg.ProxyName, a.env.LookupEnv)
+				if err != nil {
+					return &usageError{err}
+				}
+				o := workers.ProxyOptions{Registry: registry, Logger: logger, Started: func(p *proxy.Proxy) {
 					a.admin.show(p)
 					go a.followSettings(ctx, cmd, p, logger)
-				})
+				}}
+				if spans != nil {
+					o.Tracer = spans.Tracer("drover/proxy")
+					defer a.lastSpans(ctx, spans.Shutdown, logger)
+				}
+				return workers.RunProxy(ctx, &a.cfg, o)
 			})
 		},
 	}
@@ -134,4 +144,16 @@ func newProxyCommand(a *app) *cobra.Command {
 	_ = c.Flags().MarkHidden("child")
 	a.cfg.Flags(c.Flags(), config.Proxy)
 	return c
+}
+
+// lastSpansTimeout bounds what a process waits at its end for its spans to leave.
+const lastSpansTimeout = 5 * time.Second
+
+// lastSpans sends the spans that have not left yet.
+func (a *app) lastSpans(ctx context.Context, shutdown func(context.Context) error, logger *slog.Logger) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastSpansTimeout)
+	defer cancel()
+	if err := shutdown(ctx); err != nil {
+		logger.WarnContext(ctx, "The last spans were not sent", slog.Any("error", err))
+	}
 }

@@ -152,6 +152,7 @@ func (c *client) answer(ctx context.Context, at int, quiet bool) error {
 	if !known {
 		cmd = c.p.commands[unknownCommand]
 	}
+	ctx, span := c.p.traceRequest(ctx, q, cmd)
 	err := c.p.permit(q, cmd)
 	if err == nil {
 		err = cmd.check(q)
@@ -162,6 +163,7 @@ func (c *client) answer(ctx context.Context, at int, quiet bool) error {
 	if err == nil {
 		err = c.p.plan(ctx, cmd, q)
 	}
+	q.endRequest(span, q.failed, err)
 	if errors.Is(err, errClientLeft) {
 		return err
 	}

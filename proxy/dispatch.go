@@ -79,7 +79,9 @@ func (p *Proxy) dispatch(ctx context.Context, q *request, l *leg) (answer, error
 		}
 		d.under = r
 		sent := time.Now()
-		a, err := d.send(ctx, r)
+		tryCtx, span := d.traceTry(ctx, r)
+		a, err := d.send(tryCtx, r)
+		endTry(span, &a, err)
 		d.under = nil
 		d.leaveRoom(d.outcome(err), time.Since(sent))
 		again, err := d.judge(ctx, r, &a, err, &h)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"drover/chunk"
 	"drover/proxy/admission"
@@ -49,6 +50,7 @@ type Config struct {
 
 	SlowAfter time.Duration // requests that take longer are logged; 0: 500 ms, negative: none
 
+	Tracer     trace.Tracer          // nil: no spans
 	Log        *slog.Logger          // nil: discard
 	Registerer prometheus.Registerer // nil: metrics go nowhere
 }

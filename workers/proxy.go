@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"drover/chunk"
 	"drover/internal/config"
@@ -21,9 +22,17 @@ import (
 	"drover/shard"
 )
 
-// RunProxy serves applications until ctx ends. started, which may be nil, gets the
-// proxy before it listens.
-func RunProxy(ctx context.Context, cfg *config.Config, registry prometheus.Registerer, logger *slog.Logger, started func(*proxy.Proxy)) error {
+// ProxyOptions is what a proxy's process gives it.
+type ProxyOptions struct {
+	Registry prometheus.Registerer
+	Logger   *slog.Logger
+	Tracer   trace.Tracer       // nil: no spans
+	Started  func(*proxy.Proxy) // gets the proxy before it listens; may be nil
+}
+
+// RunProxy serves applications until ctx ends.
+func RunProxy(ctx context.Context, cfg *config.Config, o ProxyOptions) error {
+	registry, logger := o.Registry, o.Logger
 	store, err := metadata.OpenLazily(ctx, cfg.PostgresDSN)
 	if err != nil {
 		return err
@@ -33,7 +42,7 @@ func RunProxy(ctx context.Context, cfg *config.Config, registry prometheus.Regis
 	if err := errors.Join(err, checkName(ctx, store, pc, cfg.ProxyListen)); err != nil {
 		return err
 	}
-	pc.Log, pc.Registerer = logger, registry
+	pc.Log, pc.Registerer, pc.Tracer = logger, registry, o.Tracer
 	clients := shard.NewClients(cfg.Secret, shard.Options{})
 	defer func() { _ = clients.Close(context.WithoutCancel(ctx)) }()
 	port := proxyPorts{store: store, secret: cfg.Secret}
@@ -54,8 +63,8 @@ func RunProxy(ctx context.Context, cfg *config.Config, registry prometheus.Regis
 		logger.WarnContext(ctx, "Applications need not log in: anybody who reaches this proxy may read and write")
 	}
 	p := proxy.New(pc, ports)
-	if started != nil {
-		started(p)
+	if o.Started != nil {
+		o.Started(p)
 	}
 	return p.Run(ctx)
 }

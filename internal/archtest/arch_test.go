@@ -27,6 +27,7 @@ const (
 const (
 	bsonOnly = "go.mongodb.org/mongo-driver/v2/bson"
 	metrics  = "github.com/prometheus/client_golang/..."
+	spans    = "go.opentelemetry.io/otel/..."
 	driver   = "go.mongodb.org/mongo-driver/v2/..."
 	kafka    = "github.com/twmb/franz-go/..."
 	postgres = "github.com/jackc/pgx/v5/..."
@@ -57,6 +58,7 @@ var rules = []rule{
 	{"internal/stoppoint", "", ""},
 	{"internal/mongocode", "", driver},
 	{"internal/logging", "", ""},
+	{"internal/tracing", "", spans},
 	{"internal/config", "chunk internal/failure", "..."},
 	{"internal/archtest", "", ""},
 	{"internal/testkit/...", "...", "..."},
@@ -80,7 +82,7 @@ var rules = []rule{
 	{"bulkimport/...", "bulkimport/... " + vocabulary + " " + support, driver + " " + s3 + " " + basics},
 	{"validation/...", "validation/... " + vocabulary + " " + support, driver + " " + basics},
 	{"proxy/wire", "", driver + " " + basics + " github.com/golang/snappy/..."},
-	{"proxy/...", "proxy/... " + vocabulary + " " + support, driver + " " + basics},
+	{"proxy/...", "proxy/... " + vocabulary + " " + support, driver + " " + spans + " " + basics},
 
 	{"workers/...", "...", "..."},
 	{"starter", "chunk contract internal/failure", "go.temporal.io/... google.golang.org/..."},

@@ -78,7 +78,9 @@ func runProxy(t *testing.T, dsn string) string {
 	done := make(chan error, 1)
 	cfg := &config.Config{PostgresDSN: dsn, Secret: "drivers", ProxyListen: address, ProxyName: "drivers", SwitchWait: 1500 * time.Millisecond}
 	go func() {
-		done <- workers.RunProxy(ctx, cfg, prometheus.NewRegistry(), slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})), nil)
+		done <- workers.RunProxy(ctx, cfg, workers.ProxyOptions{
+			Registry: prometheus.NewRegistry(), Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		})
 	}()
 	t.Cleanup(func() {
 		cancel()
