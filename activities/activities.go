@@ -53,8 +53,9 @@ type Activities struct {
 
 	Logger *slog.Logger
 
-	logEnds   logEnds
-	throttles throttles
+	logEnds    logEnds
+	throttles  throttles
+	capacities capacities
 }
 
 // Metrics of the parts that activities run.
@@ -72,6 +73,7 @@ func (a *Activities) Register(r contract.Registry, queue string) {
 	case contract.ControlQueue:
 		contract.RegisterMigration.Register(r, a.RegisterMigration)
 		contract.RecordPhase.Register(r, a.RecordPhase)
+		contract.AdmitMove.Register(r, a.AdmitMove)
 		contract.CheckGate.Register(r, a.CheckGate)
 		contract.PlanSwitch.Register(r, a.PlanSwitch)
 		contract.PrepareSwitch.Register(r, a.PrepareSwitch)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -81,10 +82,12 @@ func (a *Activities) importLeg(ctx context.Context, l leg, sort map[string]bulki
 			}
 		})
 	}
+	began := time.Now()
 	res, err := imp.Run(ctx, catalog)
 	if err != nil {
 		return res, err
 	}
+	a.keepLoadRate(ctx, m.Target.Shard, res, time.Since(began))
 	if err := e.to.DropLoaderRole(ctx, m.Target.ID, m.ID); err != nil {
 		return res, err
 	}
@@ -93,6 +96,23 @@ func (a *Activities) importLeg(ctx context.Context, l leg, sort map[string]bulki
 	return res, err
 }
 
+// loadSample is how many documents an import must have for its rate to say something.
+const loadSample = 10_000
+
+// keepLoadRate remembers how fast a shard was loaded, for later plans. Nothing waits
+// for it, so a failure is only logged.
+func (a *Activities) keepLoadRate(ctx context.Context, name string, res bulkimport.Result, took time.Duration) {
+	if res.Documents < loadSample {
+		return
+	}
+	for kind, done := range map[metadata.RateKind]float64{metadata.LoadRate: float64(res.Documents), metadata.LoadBytesRate: float64(res.Bytes)} {
+		if err := a.Store.KeepRate(ctx, name, kind, done/took.Seconds()); err != nil && ctx.Err() == nil {
+			a.Logger.WarnContext(ctx, "The rate of an import is not kept", slog.String("shard", name), slog.Any("error", err))
+		}
+	}
+}
+
+// importProgress shows an import.
 func importProgress(c *contract.Progress, p bulkimport.Progress) {
 	c.Detail = fmt.Sprintf("%s %s: %d of %d slices stored", p.Stage, p.Collection, p.SlicesStored, p.SlicesTotal)
 	c.Documents, c.Bytes = int64(p.Documents), int64(p.Bytes)

@@ -57,6 +57,12 @@ func (a *Activities) ReplicateChanges(ctx context.Context, in contract.Direction
 // stop.
 func (a *Activities) watchLanes(ctx context.Context, legs []leg, running []*replication.Lanes, meter *meter, stop <-chan struct{}) {
 	catchup := make([]replication.Catchup, len(running))
+	meters := make([]applyMeter, len(running))
+	defer func() {
+		for _, l := range legs {
+			a.capacities.forget(l.To.Shard, l.Migration)
+		}
+	}()
 	tick := time.NewTicker(beatEvery / 2)
 	defer tick.Stop()
 	for {
@@ -74,7 +80,7 @@ func (a *Activities) watchLanes(ctx context.Context, legs []leg, running []*repl
 					worst = rates
 				}
 			}
-			forecast := a.forecast(ctx, legs, running, catchup)
+			forecast := a.forecast(ctx, legs, running, catchup, meters)
 			meter.update(func(p *contract.Progress) {
 				lanesProgress(p, all, worst)
 				forecastProgress(p, forecast)
@@ -85,7 +91,7 @@ func (a *Activities) watchLanes(ctx context.Context, legs []leg, running []*repl
 
 // forecast measures how the lanes of each leg stand to the end of their log, and
 // gives the worst. What cannot be measured now is left out.
-func (a *Activities) forecast(ctx context.Context, legs []leg, running []*replication.Lanes, catchup []replication.Catchup) (worst replication.Forecast) {
+func (a *Activities) forecast(ctx context.Context, legs []leg, running []*replication.Lanes, catchup []replication.Catchup, meters []applyMeter) (worst replication.Forecast) {
 	ctx, cancel := context.WithTimeout(ctx, beatEvery/2)
 	defer cancel()
 	ends := map[string][]int64{}
@@ -107,6 +113,7 @@ func (a *Activities) forecast(ctx context.Context, legs []leg, running []*replic
 			}
 		}
 		f := catchup[i].Observe(time.Now(), last, applied, status)
+		a.measureApply(ctx, l, &meters[i], status, f)
 		if f.Pace == replication.NotConverging || worst.Pace != replication.NotConverging && f.Backlog >= worst.Backlog {
 			worst = f
 		}

@@ -81,6 +81,7 @@ func newMigrateStart(a *app) *cobra.Command {
 	f.StringArrayVar(&sorts, "sort", nil, "COLLECTION=FIELDS: load it in this order, as orders=origin,date desc; may be repeated. Default: what fits most of its indexes")
 	f.BoolVar(&in.PrimaryReads, "allow-primary-reads", false, "read the source's primary while no secondary of it is healthy")
 	onDDLFlag(f, &in.OnDDL, contract.StopOnDDL)
+	f.BoolVar(&in.NoQueue, "no-queue", false, "begin whatever else converges on the target; else the move waits until it was seen to apply twice all of it")
 	f.StringVar(&in.Reason, "reason", "", "shown to people")
 	f.BoolVar(&watch, "watch", false, "follow the move until it ends")
 	_ = c.MarkFlagRequired("to")

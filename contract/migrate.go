@@ -28,9 +28,11 @@ type MigrateInput struct {
 	Sort map[string]string `json:"sort,omitempty"`
 	// PrimaryReads lets bulk reads of a shard go to its primary while no secondary
 	// of it is healthy. A set of one member is read anyway.
-	PrimaryReads bool     `json:"primaryReads,omitempty"`
-	Reason       string   `json:"reason,omitempty"`  // shown to people
-	Reshape      *Reshape `json:"reshape,omitempty"` // nil: the chunk moves as it is
+	PrimaryReads bool `json:"primaryReads,omitempty"`
+	// NoQueue begins the import whatever else converges on the target.
+	NoQueue bool     `json:"noQueue,omitempty"`
+	Reason  string   `json:"reason,omitempty"`  // shown to people
+	Reshape *Reshape `json:"reshape,omitempty"` // nil: the chunk moves as it is
 }
 
 // Reshape replaces chunks that lie side by side by others that hold the same keys.

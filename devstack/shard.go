@@ -41,7 +41,18 @@ type ShardServer struct {
 	access ShardAccess
 	tools  Tools
 	small  bool
+	tuned  *tuning
 }
+
+// tuning is what a measurement changes about a shard.
+type tuning struct {
+	cacheMB int
+	unsafe  bool
+}
+
+// Tune gives a shard another cache. unsafe lets a kill lose what was acknowledged
+// in the last second: only for a measurement that kills nothing and says so.
+func (s *ShardServer) Tune(cacheMB int, unsafe bool) { s.tuned = &tuning{cacheMB, unsafe} }
 
 // shardEngine is a real mongod where there is one.
 func (t Tools) shardEngine() string {
@@ -125,18 +136,20 @@ func (s *ShardServer) program() (program, error) {
 	if s.small {
 		cache, log = "64M", "16MB"
 	}
-	return program{
-		path: server,
-		args: []string{
-			"--host", "127.0.0.1", "--port", strconv.Itoa(s.access.Port), "--storage-path", filepath.Join(s.dir, "data"),
-			"--auth", "--cache-size", cache, "--log-file-max", log, "--log-level", "WARNING",
-			// Without it a kill loses what was acknowledged in the last second.
-			"--sync-on-commit",
-			// Captures must be able to come back after a night.
-			"--oplog-max-entries", "5000000", "--oplog-retention-seconds", "172800",
-			"--noop-heartbeat-seconds", "1",
-		},
-	}, nil
+	if s.tuned != nil {
+		cache = fmt.Sprintf("%dM", s.tuned.cacheMB)
+	}
+	args := []string{
+		"--host", "127.0.0.1", "--port", strconv.Itoa(s.access.Port), "--storage-path", filepath.Join(s.dir, "data"),
+		"--auth", "--cache-size", cache, "--log-file-max", log, "--log-level", "WARNING",
+		// Captures must be able to come back after a night.
+		"--oplog-max-entries", "5000000", "--oplog-retention-seconds", "172800",
+		"--noop-heartbeat-seconds", "1",
+	}
+	if s.tuned == nil || !s.tuned.unsafe {
+		args = append(args, "--sync-on-commit") // without it a kill loses what was acknowledged in the last second
+	}
+	return program{path: server, args: args}, nil
 }
 
 // mongod is a real server. Members of a set with authentication on need a key
@@ -157,9 +170,17 @@ func (s *ShardServer) mongod() (program, error) {
 		args: []string{
 			"--replSet", s.access.Name, "--bind_ip", "127.0.0.1", "--port", strconv.Itoa(s.access.Port),
 			"--dbpath", filepath.Join(s.dir, "data"), "--auth", "--keyFile", key,
-			"--oplogSize", "2048", "--wiredTigerCacheSizeGB", "0.5", "--quiet", "--nounixsocket",
+			"--oplogSize", "2048", "--wiredTigerCacheSizeGB", s.mongodCache(), "--quiet", "--nounixsocket",
 		},
 	}, nil
+}
+
+// mongodCache is the cache of a real server in GB, which takes no less than 0.25.
+func (s *ShardServer) mongodCache() string {
+	if s.tuned == nil {
+		return "0.5"
+	}
+	return fmt.Sprintf("%.2f", max(0.25, float64(s.tuned.cacheMB)/1024))
 }
 
 // ready says nil when the root user is there and the shard takes writes. On

@@ -75,7 +75,7 @@ func TestStepsFailClean(t *testing.T) {
 	t.Parallel()
 
 	for _, name := range []string{
-		"RegisterMigration", "ImportChunk", "ReplicateChanges", "ReplicateUntilInSync", "ValidateChunk", "VerifyChanges", "AuditChunk", "CheckGate", "PrepareSwitch",
+		"RegisterMigration", "AdmitMove", "ImportChunk", "ReplicateChanges", "ReplicateUntilInSync", "ValidateChunk", "VerifyChanges", "AuditChunk", "CheckGate", "PrepareSwitch",
 		"SwitchRoute", "ConcludeSwitch", "ReconcileSwitch", "DropSource",
 	} {
 		for _, lost := range []bool{false, true} {
@@ -102,6 +102,32 @@ func TestStepsFailClean(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestMoveQueuesForRoom: a move that finds no room on its target waits before its
+// import, says why, and begins when there is room.
+func TestMoveQueuesForRoom(t *testing.T) {
+	t.Parallel()
+
+	w := newWorld()
+	w.noRoom = true
+	env := newEnv(t, w)
+	var refused error
+	ask(env, 5*time.Hour, contract.CompleteUpdate, &refused)
+	waits, imports := "", 0
+	env.RegisterDelayedCallback(func() {
+		waits, imports = status(t, env).WaitingFor, w.calls[contract.ImportChunk.Name]
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.end(env, contract.AdmitMove.Name, contract.Admission{Admitted: true})
+	}, time.Minute)
+	start(env, input)
+
+	require.NoError(t, env.GetWorkflowError())
+	require.Zero(t, imports, "it began before it was let")
+	require.Equal(t, 1, w.calls[contract.ImportChunk.Name])
+	require.Empty(t, status(t, env).WaitingFor)
+	require.Contains(t, waits, "room on its target: b was seen to apply 10 changes/s; 3 moves bring it 8/s and this one 1/s, of which it must manage 2x")
 }
 
 func TestRollbackAndForth(t *testing.T) {

@@ -1,6 +1,8 @@
 package workflows
 
 import (
+	"time"
+
 	"go.temporal.io/sdk/workflow"
 
 	"drover/contract"
@@ -29,6 +31,9 @@ func (m *migration) register(ctx workflow.Context) error {
 
 // importChunk copies every slice through S3 onto the target.
 func (m *migration) importChunk(ctx workflow.Context) error {
+	if err := m.admit(ctx); err != nil {
+		return err
+	}
 	o := flow.Named(flow.Bulk(), "import", "copy "+string(m.in.Chunk)+" to "+m.plan.Target.Shard)
 	res, err := flow.Call(ctx, o, contract.ImportChunk,
 		contract.ImportInput{Ref: m.plan.Ref, Sort: m.in.Sort, PrimaryReads: m.in.PrimaryReads})
@@ -37,6 +42,29 @@ func (m *migration) importChunk(ctx workflow.Context) error {
 	}
 	m.status.Import = &res
 	return nil
+}
+
+// admit waits until the target has room for what the move would bring. There is no
+// cap on moves: one that finds no room queues, and says why.
+func (m *migration) admit(ctx workflow.Context) error {
+	if workflow.GetVersion(ctx, "admission", workflow.DefaultVersion, 1) == workflow.DefaultVersion { // before 0.1
+		return nil
+	}
+	patience := time.Duration(0)
+	for {
+		in := contract.AdmitInput{Ref: m.plan.Ref, Always: m.in.NoQueue, Patience: contract.Duration(patience)}
+		res, err := flow.Call(ctx, named(flow.Wait(), "room on "+m.plan.Target.Shard), contract.AdmitMove, in)
+		if err != nil {
+			return err
+		}
+		if res.Admitted {
+			m.status.WaitingFor = ""
+			return nil
+		}
+		m.status.WaitingFor = "room on its target: " + res.Reason()
+		m.show(ctx)
+		patience = min(max(5*time.Second, 2*patience), mostPatience)
+	}
 }
 
 // replicate starts the lanes and waits until the target is in sync.

@@ -48,6 +48,7 @@ type world struct {
 	verifying  int                       // of VerifyChanges
 	verified   []contract.DirectionInput // every start, in order
 	maxRunning int
+	noRoom     bool // on the target, when the move asks first; its second question stays open
 	published  map[chunk.AttemptID]bool
 }
 
@@ -113,6 +114,10 @@ func newEnv(t *testing.T, w *world) *testsuite.TestWorkflowEnvironment {
 	serve(env, w, contract.RecordPhase, func(in contract.PhaseInput) (contract.None, error) {
 		w.phases = append(w.phases, in.Phase)
 		return contract.None{}, nil
+	})
+	serve(env, w, contract.AdmitMove, func(contract.AdmitInput) (contract.Admission, error) {
+		full := w.calls[contract.AdmitMove.Name] == 1 && w.noRoom
+		return contract.Admission{Admitted: !full, Shard: "b", Capacity: 10, Converging: 8, Others: 3, Demand: 1}, w.unless(!w.noRoom || full)
 	})
 	serve(env, w, contract.ImportChunk, func(contract.ImportInput) (contract.ImportResult, error) {
 		return contract.ImportResult{Documents: 10, Bytes: 100, Slices: 1}, nil

@@ -59,6 +59,7 @@ func Run(t *testing.T, open func(testing.TB) (*metadata.Store, string)) {
 		"Control":   controlCases,
 		"Remedy":    remediationCases,
 		"Figures":   figureCases,
+		"Admission": admissionCases,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
