@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"drover/chunk"
+	"drover/internal/failure"
 	"drover/metadata"
 	"drover/replication"
 	"drover/shard"
@@ -178,9 +180,12 @@ func (s *Side) Identity(ctx context.Context) (switchover.Identity, error) {
 	return switchover.Identity{Term: id.Term, ProcessID: id.Host + "/" + id.Process.Hex()}, err
 }
 
+// Blind implements [switchover.Side].
+func (s *Side) Blind() bool { return !s.Set.Shard().Capabilities.ListsOperations }
+
 // Drain implements [switchover.Side].
 func (s *Side) Drain(ctx context.Context, p chunk.Placement, silent bool) (string, error) {
-	res, err := s.Set.Drain(ctx, shard.DrainRequest{Placement: p, Budget: 300 * time.Millisecond, AbortAll: silent})
+	res, err := s.Set.Drain(ctx, shard.DrainRequest{Placement: p, Budget: 300 * time.Millisecond, Silent: silent})
 	return fmt.Sprintf("%s: waited for %d, killed %d, aborted %d", res.Way, res.Waited, res.Killed, res.Aborted), err
 }
 
@@ -388,32 +393,55 @@ func (w Words) Listen(ctx context.Context) (switchover.Words, error) {
 		waiter.Close()
 		return nil, err
 	}
+	vanished, err := w.Store.VanishedProxies(ctx)
+	if err != nil {
+		waiter.Close()
+		return nil, err
+	}
 	h := &heard{waiter: waiter}
 	for _, p := range live {
-		h.proxies = append(h.proxies, p.ID)
+		if p.Hears {
+			h.proxies = append(h.proxies, p.ID)
+		} else {
+			h.deaf = append(h.deaf, p.ID+": hears nothing")
+		}
+	}
+	for _, p := range vanished {
+		h.deaf = append(h.deaf, p.ID+": vanished")
 	}
 	return h, nil
 }
 
 // heard is one listening.
 type heard struct {
-	waiter  *metadata.AckWaiter
-	proxies []string
+	waiter interface {
+		Wait(ctx context.Context, attempt chunk.AttemptID, kind string, proxies []string, grace time.Duration, must bool) (metadata.AckResult, error)
+		Close()
+	}
+	proxies []string // that hear
+	deaf    []string // that give no word, and why
 }
 
 // Wait implements [switchover.Words].
-func (h *heard) Wait(ctx context.Context, a chunk.AttemptID, access switchover.Access, grace time.Duration) ([]string, error) {
-	res, err := h.waiter.Wait(ctx, a, string(access), h.proxies, grace)
+func (h *heard) Wait(ctx context.Context, a chunk.AttemptID, access switchover.Access, p switchover.Patience) ([]string, error) {
+	res, err := h.waiter.Wait(ctx, a, string(access), h.proxies, p.Grace, p.All)
 	if err != nil {
 		return nil, err
 	}
-	var silent []string
+	silent := slices.Clone(h.deaf)
+	missing := false
 	for proxy, word := range res.Words {
 		if word != metadata.AckClean {
 			silent = append(silent, proxy+": "+word)
 		}
+		missing = missing || word == metadata.AckSilent || word == metadata.AckRunning
 	}
 	slices.Sort(silent)
+	if p.All && missing {
+		return silent, failure.New(failure.Transient, "switch.proxy_silent", "not every proxy said that none of its %s runs: %s: %w",
+			access, strings.Join(silent, ", "), context.Cause(ctx)).
+			WithHint("this shard cannot list its operations, so a proxy that hears must say so; a slow shard makes the word late: the attempt goes back and is tried again")
+	}
 	return silent, nil
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -116,16 +118,16 @@ type AckResult struct {
 }
 
 // Wait waits until every proxy named has said that it is clean. Past grace it no
-// longer waits for those that are silent or unknown, only for those that said
-// something runs; these it awaits until ctx ends, which is no error: the result
-// says what is missing. The error is that of a listener that went deaf.
-func (w *AckWaiter) Wait(ctx context.Context, attempt chunk.AttemptID, kind string, proxies []string, grace time.Duration) (AckResult, error) {
+// longer waits for those that are unknown, nor, unless must, for those that are
+// silent, only for those that said something runs; these it awaits until ctx ends,
+// which is no error: the result says what is missing. The error is that of a listener that went deaf.
+func (w *AckWaiter) Wait(ctx context.Context, attempt chunk.AttemptID, kind string, proxies []string, grace time.Duration, must bool) (AckResult, error) {
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	patient := true
 	for {
 		r, running, news, err := w.look(attempt, kind, proxies)
-		if r.Clean || !patient && !running {
+		if r.Clean || !patient && !running && !(must && slices.Contains(slices.Collect(maps.Values(r.Words)), AckSilent)) {
 			return r, nil
 		}
 		if err != nil {

@@ -12,22 +12,27 @@ import (
 // nothing any more: until then it is waited for.
 const ProxyLife = 6 * time.Second
 
+// vanishedLife is how long a proxy that fell silent without a goodbye is thought to
+// have requests under way: far longer than a shard takes over one.
+const vanishedLife = time.Minute
+
 // Proxy is a router that has shown itself.
 type Proxy struct {
 	ID      string
 	Address string
 	Hold    time.Duration // for how long it holds a request while a switch is under way; 0: it does not say
+	Hears   bool          // announcements reach it
 	SeenAt  time.Time
 }
 
 // SeeProxy records that a proxy lives, and forgets those that have been silent for
-// a day.
-func (s *Store) SeeProxy(ctx context.Context, id, address string, hold time.Duration) error {
+// a day. When it was seen is the metadata's to say.
+func (s *Store) SeeProxy(ctx context.Context, p Proxy) error {
 	const q = `with old as (delete from proxies where seen_at < clock_timestamp() - interval '1 day' and id <> $1)
-		insert into proxies (id, address, hold) values ($1, $2, $3)
-		on conflict (id) do update set address = excluded.address, hold = excluded.hold, seen_at = clock_timestamp()`
-	_, err := s.pool.Exec(ctx, q, id, address, hold)
-	return decode(err, "register proxy %s", id)
+		insert into proxies (id, address, hold, hears) values ($1, $2, $3, $4)
+		on conflict (id) do update set address = excluded.address, hold = excluded.hold, hears = excluded.hears, seen_at = clock_timestamp()`
+	_, err := s.pool.Exec(ctx, q, p.ID, p.Address, p.Hold, p.Hears)
+	return decode(err, "register proxy %s", p.ID)
 }
 
 // RemoveProxy forgets a proxy that has stopped: nobody waits for its word.
@@ -38,13 +43,25 @@ func (s *Store) RemoveProxy(ctx context.Context, id string) error {
 
 // LiveProxies gives the proxies seen within [ProxyLife], by id.
 func (s *Store) LiveProxies(ctx context.Context) ([]Proxy, error) {
-	const q = `select id, address, hold, seen_at from proxies where seen_at > clock_timestamp() - $1::interval order by id`
-	rows, err := s.pool.Query(ctx, q, ProxyLife)
+	return s.proxiesSeen(ctx, ProxyLife, 0)
+}
+
+// VanishedProxies gives those that were seen a while ago, did not say goodbye, and
+// may have left requests behind.
+func (s *Store) VanishedProxies(ctx context.Context) ([]Proxy, error) {
+	return s.proxiesSeen(ctx, vanishedLife, ProxyLife)
+}
+
+// proxiesSeen gives the proxies whose last word is older than least and no older than most.
+func (s *Store) proxiesSeen(ctx context.Context, most, least time.Duration) ([]Proxy, error) {
+	const q = `select id, address, hold, hears, seen_at from proxies
+		where seen_at > clock_timestamp() - $1::interval and seen_at <= clock_timestamp() - $2::interval order by id`
+	rows, err := s.pool.Query(ctx, q, most, least)
 	if err != nil {
 		return nil, decode(err, "list proxies")
 	}
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p Proxy, err error) {
-		return p, row.Scan(&p.ID, &p.Address, &p.Hold, &p.SeenAt)
+		return p, row.Scan(&p.ID, &p.Address, &p.Hold, &p.Hears, &p.SeenAt)
 	})
 	return all, decode(err, "list proxies")
 }

@@ -130,7 +130,7 @@ func (p *Proxy) beat(ctx context.Context) {
 	defer ticker.Stop()
 	for {
 		beatCtx, cancel := context.WithTimeoutCause(ctx, beatPause, errMetadataTimeout)
-		if err := p.ports.Presence.Beat(beatCtx, p.cfg.ID, p.Addr(), p.live.Load().SwitchWait); err != nil && ctx.Err() == nil {
+		if err := p.ports.Presence.Beat(beatCtx, p.life()); err != nil && ctx.Err() == nil {
 			p.log.WarnContext(ctx, "sign of life was not recorded", "error", err)
 		}
 		p.report(beatCtx)
@@ -141,6 +141,11 @@ func (p *Proxy) beat(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// life is what the proxy says of itself now.
+func (p *Proxy) life() Life {
+	return Life{ID: p.cfg.ID, Address: p.Addr(), Hold: p.live.Load().SwitchWait, Hears: !p.cfg.Deaf && p.hearing.Load()}
 }
 
 // answerKey is what a proxy answers once.
@@ -192,10 +197,11 @@ func (p *Proxy) promise(n chunk.Notice, sources []*gate, a access) {
 // deaf proxy is silent, but it too ends its transactions once it knows.
 func (p *Proxy) settle(ctx context.Context, n chunk.Notice, sources []*gate, a access) {
 	all := ackClean
-	patience := time.NewTimer(saysRunning) // it fires once: running is said once
-	defer patience.Stop()
+	// Said whatever the wait is for: the abort of a transaction takes its time too.
+	slow := time.AfterFunc(saysRunning, func() { p.ack(ctx, n, a, ackRunning) })
+	defer slow.Stop()
 	for _, source := range sources { // shut, all of them: one that is quiet stays so
-		word, ok := p.quiet(ctx, source, a, patience.C, func() { p.ack(ctx, n, a, ackRunning) })
+		word, ok := p.quiet(ctx, source, a)
 		if !ok {
 			return
 		}
@@ -207,8 +213,8 @@ func (p *Proxy) settle(ctx context.Context, n chunk.Notice, sources []*gate, a a
 }
 
 // quiet waits until nothing of this proxy runs on one source; ok is false when it
-// gave up. Once patience is over it says so, by slow.
-func (p *Proxy) quiet(ctx context.Context, source *gate, a access, patience <-chan time.Time, slow func()) (word string, ok bool) {
+// gave up.
+func (p *Proxy) quiet(ctx context.Context, source *gate, a access) (word string, ok bool) {
 	if a == writes {
 		p.endTransactions(ctx, source)
 	}
@@ -223,8 +229,6 @@ func (p *Proxy) quiet(ctx context.Context, source *gate, a access, patience <-ch
 		}
 		select {
 		case <-changed:
-		case <-patience:
-			slow()
 		case <-ctx.Done():
 			return "", false
 		}

@@ -243,7 +243,7 @@ func (f *fleet) Ack(_ context.Context, a chunk.Ack) error {
 }
 
 // Beat implements [Presence].
-func (f *fleet) Beat(context.Context, string, string, time.Duration) error { return nil }
+func (f *fleet) Beat(context.Context, Life) error { return nil }
 
 // Leave implements [Presence].
 func (f *fleet) Leave(context.Context, string) error { return nil }

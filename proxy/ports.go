@@ -92,11 +92,18 @@ type Acks interface {
 	Ack(ctx context.Context, a chunk.Ack) error
 }
 
+// Life is what a proxy says of itself.
+type Life struct {
+	ID      string
+	Address string
+	Hold    time.Duration // for how long it surely holds a request, also when it knows nothing of the switch
+	Hears   bool          // announcements reach it: it gives its word at every fence
+}
+
 // Presence tells the fleet which proxies there are.
 type Presence interface {
-	// Beat says that the proxy lives, and for how long it surely holds a request,
-	// also when it knows nothing of the switch; it is called every second.
-	Beat(ctx context.Context, id, address string, hold time.Duration) error
+	// Beat says that the proxy lives; it is called every second.
+	Beat(ctx context.Context, l Life) error
 	// Leave says that it ends.
 	Leave(ctx context.Context, id string) error
 }

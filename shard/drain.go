@@ -17,7 +17,7 @@ import (
 const (
 	DrainListed   = "listed"   // by the server's own list of operations and transactions
 	DrainSessions = "sessions" // by the sessions that the proxies named
-	DrainAll      = "all"      // by aborting every transaction of the server
+	DrainQuiet    = "quiet"    // by aborting every transaction of the server, and by watching that nothing lands
 	DrainNone     = "none"     // nothing to abort, by the proxies' word
 )
 
@@ -26,7 +26,7 @@ type DrainRequest struct {
 	Placement chunk.Placement
 	Budget    time.Duration // for operations to end by themselves; then they are killed
 	Sessions  [][]byte      // upstream session ids (16 bytes) with an open transaction on the placement, by the proxies
-	AbortAll  bool          // a proxy is silent: where the server cannot list, abort every transaction that it has
+	Silent    bool          // a proxy gave no word: a server that cannot list is watched
 }
 
 // DrainResult says what was found and which way was taken.
@@ -70,7 +70,8 @@ type session struct {
 // every operation of the data-plane user that could concern the placement is gone,
 // each of its transactions is aborted and seen to be gone. Where the server cannot
 // list operations, the proxies' word takes the place of that (the request's
-// Sessions); the result says so. If interrupted: run again.
+// Sessions), or without it [Set.awaitQuiet]; the result says so. If interrupted: run
+// again.
 func (s *Set) Drain(ctx context.Context, q DrainRequest) (DrainResult, error) {
 	if !s.shard.Capabilities.ListsOperations {
 		return s.drainBlind(ctx, q)
@@ -101,12 +102,16 @@ func (s *Set) DrainUser(ctx context.Context, user string, q DrainRequest) (Drain
 	return res, s.waitOperations(ctx, user, q, &res)
 }
 
-// drainBlind aborts what the proxies named, or everything.
+// drainBlind aborts what the proxies named; or everything, and sees that nothing
+// lands any more.
 func (s *Set) drainBlind(ctx context.Context, q DrainRequest) (DrainResult, error) {
 	res := DrainResult{Way: DrainNone}
-	if q.AbortAll {
-		res.Way = DrainAll
-		return res, s.AbortAll(ctx)
+	if q.Silent {
+		res.Way = DrainQuiet
+		if err := s.AbortAll(ctx); err != nil {
+			return res, err
+		}
+		return res, s.awaitQuiet(ctx, q.Placement)
 	}
 	if len(q.Sessions) > 0 {
 		res.Way, res.Aborted = DrainSessions, len(q.Sessions)

@@ -179,6 +179,21 @@ func upstream(t *testing.T, c *mongo.Client, p chunk.PlacementID) *mongo.Session
 	return s
 }
 
+// TestProbeSeesWhatLanded: a write that is still on its way when its user's grant goes
+// shows between two probes.
+func TestProbeSeesWhatLanded(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p, other := b.placement(t, 52), b.placement(t, 53)
+	before, after, err := b.set.LandedBetween(t.Context(), p, func() error { return insert(t, b.docs(t, p)) })
+	require.NoError(t, err)
+	require.False(t, before)
+	require.True(t, after)
+	_, after, err = b.set.LandedBetween(t.Context(), p, func() error { return insert(t, b.docs(t, other)) })
+	require.NoError(t, err)
+	require.False(t, after, "another placement's")
+}
+
 func TestOpenTransactionCannotCommitAfterItWasAborted(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -188,7 +203,7 @@ func TestOpenTransactionCannotCommitAfterItWasAborted(t *testing.T) {
 			return b.set.Drain(t.Context(), shard.DrainRequest{Placement: p, Sessions: [][]byte{id}})
 		},
 		"all, because a proxy is silent": func(b *bundle, p chunk.Placement, _ []byte) (shard.DrainResult, error) {
-			return b.set.Drain(t.Context(), shard.DrainRequest{Placement: p, AbortAll: true})
+			return b.set.Drain(t.Context(), shard.DrainRequest{Placement: p, Silent: true})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -209,7 +224,7 @@ func TestOpenTransactionCannotCommitAfterItWasAborted(t *testing.T) {
 			if b.shard.Capabilities.ListsOperations {
 				require.Equal(t, shard.DrainListed, res.Way)
 			} else {
-				require.Contains(t, []string{shard.DrainSessions, shard.DrainAll}, res.Way)
+				require.Contains(t, []string{shard.DrainSessions, shard.DrainQuiet}, res.Way)
 			}
 			err = s.CommitTransaction(t.Context())
 			require.True(t, mongocode.IsNoSuchTransaction(err), "%v", err)

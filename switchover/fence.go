@@ -175,7 +175,7 @@ func (f *fence) owe(ctx context.Context, access Access, hosts []string) error {
 }
 
 func (f *fence) drain(ctx context.Context) error {
-	silent, err := f.words.Wait(ctx, f.at.ID, Writes, f.Config.ProxyGrace)
+	silent, err := f.words.Wait(ctx, f.at.ID, Writes, Patience{Grace: f.Config.ProxyGrace, All: f.src.Blind()})
 	if err != nil {
 		return fmt.Errorf("wait for proxies: %w", err)
 	}

@@ -147,7 +147,7 @@ func (f *fleet) GrantLock(ctx context.Context, _ string, do func(context.Context
 	return do(ctx)
 }
 func (f *fleet) Listen(context.Context) (switchover.Words, error) { return f, nil }
-func (f *fleet) Wait(context.Context, chunk.AttemptID, switchover.Access, time.Duration) ([]string, error) {
+func (f *fleet) Wait(context.Context, chunk.AttemptID, switchover.Access, switchover.Patience) ([]string, error) {
 	return nil, nil
 }
 func (f *fleet) Close() {}
@@ -208,6 +208,8 @@ func (s *fleetSide) GrantToData(ctx context.Context, p chunk.Placement, a chunk.
 func (s *fleetSide) Identity(ctx context.Context) (switchover.Identity, error) {
 	return switchover.Identity{Term: 1}, s.nothing(ctx)
 }
+
+func (s *fleetSide) Blind() bool { return false }
 
 func (s *fleetSide) Drain(ctx context.Context, _ chunk.Placement, _ bool) (string, error) {
 	return "counted", s.nothing(ctx)

@@ -194,6 +194,11 @@ func (f *fan) Identity(ctx context.Context) (Identity, error) {
 	return all, err
 }
 
+// Blind implements [Side]: one that is blind makes all of them so.
+func (f *fan) Blind() bool {
+	return slices.ContainsFunc(f.parts, func(p part) bool { return p.side.Blind() })
+}
+
 // Drain implements [Side].
 func (f *fan) Drain(ctx context.Context, _ chunk.Placement, silent bool) (string, error) {
 	var mu sync.Mutex

@@ -229,6 +229,8 @@ func (s *side) Identity(context.Context) (id switchover.Identity, err error) {
 	return id, err
 }
 
+func (s *side) Blind() bool { return false }
+
 func (s *side) Drain(_ context.Context, p chunk.Placement, _ bool) (string, error) {
 	for {
 		n := 0
@@ -372,7 +374,7 @@ func (p *ports) GrantLock(ctx context.Context, _ string, do func(context.Context
 
 func (p *ports) Listen(context.Context) (switchover.Words, error) { return p, nil }
 
-func (p *ports) Wait(context.Context, chunk.AttemptID, switchover.Access, time.Duration) ([]string, error) {
+func (p *ports) Wait(context.Context, chunk.AttemptID, switchover.Access, switchover.Patience) ([]string, error) {
 	return nil, nil
 }
 func (p *ports) Close() {}

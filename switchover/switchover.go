@@ -75,9 +75,13 @@ type Side interface {
 	GrantToData(ctx context.Context, p chunk.Placement, a chunk.AttemptID) error
 	// Identity reads the primary's term and process.
 	Identity(ctx context.Context) (Identity, error)
+	// Blind reports that the server cannot list its operations: there, the proxies'
+	// word is what says that none runs.
+	Blind() bool
 	// Drain waits until no write that passed the check before the fence can
 	// still land, and aborts the open transactions of p. silent says that some
-	// proxy gave no word about its own.
+	// proxy gave no word about its own: a blind server is then watched until
+	// nothing lands any more.
 	Drain(ctx context.Context, p chunk.Placement, silent bool) (way string, err error)
 	// Pay shows the barrier to one member that was owed it.
 	Pay(ctx context.Context, host string, p chunk.Placement, access Access) error
@@ -159,11 +163,18 @@ type Proxies interface {
 	Listen(ctx context.Context) (Words, error)
 }
 
+// Patience says how long proxies are waited for. One that is known to hear nothing
+// is never waited for.
+type Patience struct {
+	Grace time.Duration // for one that says nothing, or cannot tell
+	All   bool          // one that hears is waited for to the end: without a word of it the wait fails
+}
+
 // Words collects what proxies say.
 type Words interface {
-	// Wait returns once every live proxy said that it is clean, or the grace is
+	// Wait returns once every live proxy said that it is clean, or the patience is
 	// over; silent are those that did not say so.
-	Wait(ctx context.Context, a chunk.AttemptID, access Access, grace time.Duration) (silent []string, err error)
+	Wait(ctx context.Context, a chunk.AttemptID, access Access, p Patience) (silent []string, err error)
 	Close()
 }
 

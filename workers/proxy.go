@@ -210,8 +210,8 @@ func (p proxyPorts) LatestAttempt(ctx context.Context, id chunk.ID) (chunk.Notic
 }
 
 // Beat implements [proxy.Presence].
-func (p proxyPorts) Beat(ctx context.Context, id, address string, hold time.Duration) error {
-	return p.store.SeeProxy(ctx, id, address, hold)
+func (p proxyPorts) Beat(ctx context.Context, l proxy.Life) error {
+	return p.store.SeeProxy(ctx, metadata.Proxy{ID: l.ID, Address: l.Address, Hold: l.Hold, Hears: l.Hears})
 }
 
 // Report implements [proxy.Traffics].

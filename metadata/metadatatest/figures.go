@@ -54,7 +54,7 @@ var figureCases = map[string]func(*testing.T, *fleet){
 		_, err = f.AcquireLease(t.Context(), "b", "ann", metadata.ExclusiveLease, time.Minute)
 		require.NoError(t, err)
 		require.NoError(t, f.exec(t, `update leases set expires_at = expires_at - interval '10 minutes'`))
-		require.NoError(t, f.SeeProxy(t.Context(), "p1", "127.0.0.1:1", time.Second))
+		require.NoError(t, f.SeeProxy(t.Context(), metadata.Proxy{ID: "p1", Address: "127.0.0.1:1", Hold: time.Second}))
 		require.NoError(t, f.AddStraggler(t.Context(), metadata.Straggler{Shard: "a", Placement: 1, Seq: 4, Kind: "insert", Event: []byte("x")}))
 		got, err := f.Figures(t.Context())
 		require.NoError(t, err)

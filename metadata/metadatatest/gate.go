@@ -11,6 +11,7 @@ import (
 
 	"drover/chunk"
 	"drover/internal/failure"
+	"drover/metadata"
 )
 
 // gateCases are about what the gate asks for.
@@ -49,8 +50,8 @@ var gateCases = map[string]func(*testing.T, *fleet){
 	},
 
 	"ProxiesSayHowLongTheyHold": func(t *testing.T, f *fleet) {
-		require.NoError(t, f.SeeProxy(t.Context(), "p1", "127.0.0.1:1", 10*time.Second))
-		require.NoError(t, f.SeeProxy(t.Context(), "p1", "127.0.0.1:1", 1500*time.Millisecond))
+		require.NoError(t, f.SeeProxy(t.Context(), metadata.Proxy{ID: "p1", Address: "127.0.0.1:1", Hold: 10 * time.Second}))
+		require.NoError(t, f.SeeProxy(t.Context(), metadata.Proxy{ID: "p1", Address: "127.0.0.1:1", Hold: 1500 * time.Millisecond}))
 		live, err := f.LiveProxies(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, 1500*time.Millisecond, live[0].Hold)

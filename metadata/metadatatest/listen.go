@@ -47,14 +47,14 @@ var listenCases = map[string]func(*testing.T, *fleet){
 		} {
 			require.NoError(t, f.Ack(t.Context(), a))
 		}
-		got, err := w.Wait(t.Context(), 7, metadata.AckWrites, []string{"p1", "p2"}, patience)
+		got, err := w.Wait(t.Context(), 7, metadata.AckWrites, []string{"p1", "p2"}, patience, false)
 		require.NoError(t, err)
 		require.True(t, got.Clean)
-		got, err = w.Wait(t.Context(), 7, metadata.AckReads, []string{"p1", "p2"}, time.Millisecond)
+		got, err = w.Wait(t.Context(), 7, metadata.AckReads, []string{"p1", "p2"}, time.Millisecond, false)
 		require.NoError(t, err)
 		require.Equal(t, map[string]string{"p1": metadata.AckSilent, "p2": metadata.AckSilent}, got.Words, "another kind or attempt does not count")
 		require.False(t, got.Clean)
-		got, err = w.Wait(t.Context(), 7, metadata.AckReads, nil, patience)
+		got, err = w.Wait(t.Context(), 7, metadata.AckReads, nil, patience, false)
 		require.NoError(t, err)
 		require.True(t, got.Clean, "no proxy, nothing to wait for")
 	},
@@ -71,12 +71,12 @@ var listenCases = map[string]func(*testing.T, *fleet){
 		require.Eventually(t, func() bool { // both are heard
 			ended, cancel := context.WithCancel(t.Context())
 			cancel()
-			got, err := w.Wait(ended, 1, metadata.AckWrites, []string{"p1", "p2", "p3"}, patience)
+			got, err := w.Wait(ended, 1, metadata.AckWrites, []string{"p1", "p2", "p3"}, patience, false)
 			return err == nil && got.Words["p1"] == metadata.AckRunning && got.Words["p2"] == metadata.AckUnknown
 		}, patience, time.Millisecond)
 		result := make(chan metadata.AckResult, 1)
 		go func() {
-			got, _ := w.Wait(context.WithoutCancel(t.Context()), 1, metadata.AckWrites, []string{"p1", "p2", "p3"}, time.Nanosecond)
+			got, _ := w.Wait(context.WithoutCancel(t.Context()), 1, metadata.AckWrites, []string{"p1", "p2", "p3"}, time.Nanosecond, false)
 			result <- got
 		}()
 		say("p1", metadata.AckClean)
@@ -85,12 +85,25 @@ var listenCases = map[string]func(*testing.T, *fleet){
 		require.False(t, got.Clean)
 	},
 
+	"SilentIsAwaitedWhereItMustSpeak": func(t *testing.T, f *fleet) {
+		w, err := f.NewAckWaiter(t.Context())
+		require.NoError(t, err)
+		defer w.Close()
+		result := make(chan metadata.AckResult, 1)
+		go func() {
+			got, _ := w.Wait(context.WithoutCancel(t.Context()), 1, metadata.AckWrites, []string{"p1"}, time.Nanosecond, true)
+			result <- got
+		}()
+		require.NoError(t, f.Ack(t.Context(), chunk.Ack{Proxy: "p1", Attempt: 1, Kind: metadata.AckWrites, State: metadata.AckClean}))
+		require.True(t, (<-result).Clean)
+	},
+
 	"DeafWaiterSaysSo": func(t *testing.T, f *fleet) {
 		w, err := f.NewAckWaiter(t.Context())
 		require.NoError(t, err)
 		defer w.Close()
 		f.cutListeners(t)
-		got, err := w.Wait(t.Context(), 1, metadata.AckWrites, []string{"p"}, patience)
+		got, err := w.Wait(t.Context(), 1, metadata.AckWrites, []string{"p"}, patience, false)
 		require.Error(t, err)
 		require.False(t, got.Clean)
 	},

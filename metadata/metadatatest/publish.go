@@ -82,6 +82,24 @@ var publishCases = map[string]func(*testing.T, *fleet){
 		require.Equal(t, before, f.picture(t))
 	},
 
+	"NothingIsPublishedOverAStraggler": func(t *testing.T, f *fleet) {
+		m := f.switching(t)
+		late := metadata.Straggler{Shard: "a", Placement: m.Source.ID, Seq: 1, Kind: "write", Event: []byte("x")}
+		require.NoError(t, f.AddStraggler(t.Context(), late)) // of an earlier attempt: applied since
+		r := f.closing(t, m)
+		late.Placement, late.Seq = m.Target.ID, 2
+		require.NoError(t, f.AddStraggler(t.Context(), late))
+		late.Placement, late.Seq = m.Source.ID, 3
+		require.NoError(t, f.AddStraggler(t.Context(), late))
+		before := f.picture(t)
+		_, err := f.Publish(t.Context(), r)
+		requireFailure(t, err, failure.Transient, "publish.straggler")
+		require.Equal(t, before, f.picture(t))
+		require.NoError(t, f.exec(t, `update stragglers set handled_at = clock_timestamp() where seq = 3`))
+		_, err = f.Publish(t.Context(), r)
+		require.NoError(t, err)
+	},
+
 	"PublishOrAbortNeverBoth": publishOrAbort,
 
 	"SettledDoubtIsFinal": func(t *testing.T, f *fleet) {
