@@ -14,9 +14,9 @@ type told struct {
 	holds chan time.Duration
 }
 
-func (p told) Beat(_ context.Context, _, _ string, hold time.Duration) error {
+func (p told) Beat(_ context.Context, l Life) error {
 	select {
-	case p.holds <- hold:
+	case p.holds <- l.Hold:
 	default:
 	}
 	return nil
