@@ -218,7 +218,7 @@ func (f *fleet) Listen(ctx context.Context, deliver func(proxy.Announcement)) er
 func (f *fleet) Ack(context.Context, chunk.Ack) error { return nil }
 
 // Beat implements [proxy.Presence].
-func (f *fleet) Beat(context.Context, string, string, time.Duration) error { return nil }
+func (f *fleet) Beat(context.Context, proxy.Life) error { return nil }
 
 // Leave implements [proxy.Presence].
 func (f *fleet) Leave(context.Context, string) error { return nil }
