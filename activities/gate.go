@@ -155,7 +155,7 @@ func (a *Activities) lanesWord(ctx context.Context, in contract.DirectionInput) 
 func (a *Activities) gateLatency(ctx context.Context, in contract.DirectionInput) contract.Check {
 	w, age, ok, err := a.lanesWord(ctx, in)
 	return gate.Pace(a.Settings.Gate.Latency, gate.Latency{
-		Found: ok, Age: age, Count: w.LatencyCount, P99: time.Duration(w.LatencyP99MS * float64(time.Millisecond)),
+		Found: ok, Age: age, Count: w.LatencyCount, P99: time.Duration(w.LatencyP99MS * float64(time.Millisecond)), NotConverging: w.NotConverging,
 	}, err)
 }
 

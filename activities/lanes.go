@@ -72,35 +72,37 @@ func (a *Activities) watchLanes(ctx context.Context, legs []leg, running []*repl
 		case <-tick.C:
 			var all []replication.Status
 			var worst replication.Rates
+			forecasts := a.forecast(ctx, legs, running, catchup, meters)
 			for i, ls := range running {
 				status, rates := ls.Status(), ls.Rates()
-				a.keepWord(ctx, legs[i].DirectionInput, status, rates)
+				a.keepWord(ctx, legs[i].DirectionInput, status, rates, forecasts[i])
 				all = append(all, status...)
 				if rates.Latency.P99 >= worst.Latency.P99 {
 					worst = rates
 				}
 			}
-			forecast := a.forecast(ctx, legs, running, catchup, meters)
 			meter.update(func(p *contract.Progress) {
 				lanesProgress(p, all, worst)
-				forecastProgress(p, forecast)
+				forecastProgress(p, worstOf(forecasts))
 			})
 		}
 	}
 }
 
-// forecast measures how the lanes of each leg stand to the end of their log, and
-// gives the worst. What cannot be measured now is left out.
-func (a *Activities) forecast(ctx context.Context, legs []leg, running []*replication.Lanes, catchup []replication.Catchup, meters []applyMeter) (worst replication.Forecast) {
+// forecast measures how the lanes of each leg stand to the end of their log. What
+// cannot be measured now is unmeasured.
+func (a *Activities) forecast(ctx context.Context, legs []leg, running []*replication.Lanes, catchup []replication.Catchup, meters []applyMeter) []replication.Forecast {
 	ctx, cancel := context.WithTimeout(ctx, beatEvery/2)
 	defer cancel()
+	out := make([]replication.Forecast, len(legs))
 	ends := map[string][]int64{}
 	for i, l := range legs {
+		out[i].Pace = replication.Unmeasured
 		end, known := ends[l.From.Shard]
 		if !known {
 			var err error
 			if end, err = a.logEnds.of(ctx, a.Log, l.From.Shard); err != nil {
-				return worst
+				continue
 			}
 			ends[l.From.Shard] = end
 		}
@@ -112,9 +114,18 @@ func (a *Activities) forecast(ctx context.Context, legs []leg, running []*replic
 				applied += min(s.Offset+1, end[s.Partition])
 			}
 		}
-		f := catchup[i].Observe(time.Now(), last, applied, status)
-		a.measureApply(ctx, l, &meters[i], status, f)
-		if f.Pace == replication.NotConverging || worst.Pace != replication.NotConverging && f.Backlog >= worst.Backlog {
+		out[i] = catchup[i].Observe(time.Now(), last, applied, status)
+		a.measureApply(ctx, l, &meters[i], status, out[i])
+	}
+	return out
+}
+
+// worstOf gives the forecast that the move as a whole has: one leg that does not
+// converge holds all of them.
+func worstOf(all []replication.Forecast) (worst replication.Forecast) {
+	for _, f := range all {
+		if f.Pace == replication.NotConverging && worst.Pace != replication.NotConverging ||
+			(f.Pace == replication.NotConverging) == (worst.Pace == replication.NotConverging) && f.Backlog >= worst.Backlog {
 			worst = f
 		}
 	}
@@ -166,9 +177,12 @@ func forecastProgress(p *contract.Progress, f replication.Forecast) {
 
 // keepWord writes down what the lanes say about themselves. A gate that does not
 // find it refuses, so a failure is only logged.
-func (a *Activities) keepWord(ctx context.Context, in contract.DirectionInput, lanes []replication.Status, rates replication.Rates) {
+func (a *Activities) keepWord(ctx context.Context, in contract.DirectionInput, lanes []replication.Status, rates replication.Rates, f replication.Forecast) {
 	w := contract.LanesWord{
 		Direction: in.Direction, LatencyP99MS: float64(rates.Latency.P99.Microseconds()) / 1000, LatencyCount: rates.Latency.Count,
+	}
+	if f.Pace == replication.NotConverging {
+		w.NotConverging = f.String()
 	}
 	for _, l := range lanes {
 		w.LagMS = max(w.LagMS, float64(l.Lag.Microseconds())/1000)

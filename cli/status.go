@@ -33,6 +33,9 @@ func (a *app) printStatus(st contract.Status, p *contract.Progress, verified str
 		}
 		if p != nil {
 			rows = append(rows, []string{"progress", progressText(*p)})
+			if p.Pace != "" {
+				rows = append(rows, []string{"pace", p.Pace})
+			}
 		}
 		switch {
 		case p != nil && p.Sort != "":

@@ -40,6 +40,8 @@ type LanesWord struct {
 	LagMS        float64         `json:"lagMS"`
 	LatencyP99MS float64         `json:"latencyP99MS"` // over the last minute, since they first caught up
 	LatencyCount int64           `json:"latencyCount"`
+
+	NotConverging string `json:"notConverging,omitempty"` // both rates, what limits and the choices, while more is written than applied
 }
 
 // Fraction is how much is done, 0 to 1; negative when it cannot be said.

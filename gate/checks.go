@@ -26,6 +26,8 @@ type Latency struct {
 	Age   time.Duration // of what they said
 	Count int64         // samples, over the last minute at most
 	P99   time.Duration
+
+	NotConverging string // what the lanes say while more is written than they apply
 }
 
 // staleAfter is how old the lanes' word may be: they give it every second.
@@ -41,6 +43,9 @@ func Pace(b Bound, l Latency, err error) contract.Check {
 		return fail(c, err)
 	case !l.Found || l.Age > staleAfter:
 		return fail(c, fmt.Errorf("the lanes have said nothing for %s", round(l.Age)))
+	case l.NotConverging != "": // a moment of luck must not let it through
+		c.Hint = "it does not switch while this is so: write less, split the chunk, move it to a shard with more room, or abort"
+		return fail(c, fmt.Errorf("%s", l.NotConverging))
 	case l.Count == 0:
 		return fail(c, fmt.Errorf("the lanes have not caught up yet"))
 	}

@@ -54,6 +54,7 @@ func TestEachCheckSaysValueLimitAndSource(t *testing.T) {
 
 		"latency at the limit":   {gate.Pace(pace, gate.Latency{Found: true, Count: 9, P99: 300 * time.Millisecond}, nil), true, "p99 300ms of 9 changes", 300, pace.Source},
 		"latency above":          {gate.Pace(pace, gate.Latency{Found: true, Count: 9, P99: 400 * time.Millisecond}, nil), false, "p99 400ms of 9 changes", 400, pace.Source},
+		"not converging":         {gate.Pace(pace, gate.Latency{Found: true, Count: 9, P99: time.Millisecond, NotConverging: "not converging: 5000 records behind"}, nil), false, "not converging: 5000 records behind", 0, pace.Source},
 		"latency of nothing":     {gate.Pace(pace, gate.Latency{Found: true}, nil), false, "not caught up", 0, pace.Source},
 		"latency of others":      {gate.Pace(pace, gate.Latency{Count: 9}, nil), false, "said nothing", 0, pace.Source},
 		"latency of long ago":    {gate.Pace(pace, gate.Latency{Found: true, Count: 9, Age: 6 * time.Second}, nil), false, "said nothing for 6s", 0, pace.Source},
