@@ -9,6 +9,7 @@ DEMO_FLAGS ?=
 FUZZ_TIME  ?= 10s
 BENCH_TIME ?= 1s
 CHAOS_FLAGS ?=
+SOAK_FLAGS ?=
 TEST_FLAGS ?=
 BENCH_PROXY_FLAGS ?=
 PROFILES_FLAGS ?=
@@ -82,6 +83,10 @@ bench-proxy: setup ## Measure the proxy against a forwarder that only copies byt
 .PHONY: chaos
 chaos: setup build ## Kill every component at every step of a move, into bench/out/chaos.json (CHAOS_FLAGS="-cells 'worker@'")
 	go run ./bench/chaos $(CHAOS_FLAGS)
+
+.PHONY: soak
+soak: setup build ## Switch a chunk 1,000 times with random kills, into bench/out/soak.json (SOAK_FLAGS="-switches 50")
+	go run ./bench/soak $(SOAK_FLAGS)
 
 .PHONY: histories
 histories: ## Record the histories that test/histories replays anew, on the stack that `make stack` started

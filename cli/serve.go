@@ -2,10 +2,10 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
-	"strings"
-	"sync/atomic"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -45,9 +45,9 @@ func newWorkerCommand(a *app) *cobra.Command {
 	c.Flags().BoolVar(&child, "child", false, "end when the parent process ends")
 	c.Flags().StringVar(&point, "die-at", "", "drill: kill this process where it first passes the named stop point")
 	_ = c.Flags().MarkHidden("child")
-	c.Flags().StringVar(&hold, "hold-at", "", "drill: POINT=FILE: make FILE where the named stop point is first passed, and wait there until FILE.go exists")
+	c.Flags().StringVar(&hold, "hold-in", "", "drill: DIR: where DIR/POINT exists when the stop point is passed, rename it to DIR/POINT.PID, and wait there until DIR/POINT.PID.go exists")
 	_ = c.Flags().MarkHidden("die-at")
-	_ = c.Flags().MarkHidden("hold-at")
+	_ = c.Flags().MarkHidden("hold-in")
 	a.cfg.Flags(c.Flags(), config.Worker)
 	return c
 }
@@ -76,37 +76,37 @@ func (a *app) serve(cmd *cobra.Command, r config.Role, child bool, run func(cont
 	return run(ctx, registry, logger)
 }
 
-// stopAt makes the stop points of a drill, nil when none is named: at die the
-// process is killed, as a power cut would; at hold (POINT=FILE) it makes the file
-// and waits until FILE.go exists.
+// stopAt makes the stop points of a drill, nil when there is none: at die the
+// process is killed, as a power cut would; in the folder hold files say where it
+// waits, see [waitThere].
 func stopAt(die, hold string) *stoppoint.Points {
 	if die == "" && hold == "" {
 		return nil
 	}
-	point, file, _ := strings.Cut(hold, "=")
-	var held atomic.Bool
 	return stoppoint.New(func(ctx context.Context, name string) error {
-		switch name {
-		case die:
+		if name == die {
 			return syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		case point:
-			if held.CompareAndSwap(false, true) {
-				return waitThere(ctx, file)
-			}
 		}
-		return nil
+		if hold == "" {
+			return nil
+		}
+		return waitThere(ctx, filepath.Join(hold, name))
 	})
 }
 
-// waitThere makes a file and waits until its other half exists.
+// waitThere does nothing unless a file of the point's name exists. Of all who pass
+// the point one takes it, by giving it the number of its process, and waits until
+// it is told to go on; then the file is gone.
 func waitThere(ctx context.Context, file string) error {
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		return err
+	mine := fmt.Sprintf("%s.%d", file, os.Getpid())
+	if err := os.Rename(file, mine); err != nil {
+		return nil //nolint:nilerr // nobody asked, or another one was first
 	}
+	defer func() { _ = os.Remove(mine) }()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if _, err := os.Stat(file + ".go"); err == nil {
+		if _, err := os.Stat(mine + ".go"); err == nil {
 			return nil
 		}
 		select {

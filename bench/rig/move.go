@@ -1,0 +1,281 @@
+package rig
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"drover/chunk"
+	"drover/contract"
+	"drover/metadata"
+)
+
+// Cell is one kill or pause.
+type Cell struct {
+	Component  string    `json:"component"`
+	Point      string    `json:"point"`
+	Seconds    float64   `json:"seconds"`
+	Ends       []string  `json:"ends"`        // how the attempts of the switch ended, in their order
+	WatchdogMS []float64 `json:"watchdog_ms"` // how long past their deadlines attempts were ended, where Postgres and the shards answered
+	Errors     int64     `json:"client_errors"`
+	Outcome    string    `json:"outcome"` // Held, or what broke
+}
+
+// Held is the outcome of a cell in which nothing broke.
+const Held = "held"
+
+// Open brings the chunk to burn-in, where it is switched there and back. A cell at
+// [ImportPoint] strikes on the way.
+func (r *Rig) Open(ctx context.Context, c *Cell) error {
+	route, err := r.store.Route(ctx, r.hot.Chunk.ID)
+	if err != nil {
+		return err
+	}
+	from, to := route.Placement.Shard, r.stack.Shards[2].Name
+	if from == to {
+		to = r.stack.Shards[0].Name
+	}
+	if c != nil {
+		if err := r.arm(c.Point); err != nil {
+			return err
+		}
+	}
+	if _, err := r.starter.Migrate(ctx, contract.MigrateInput{
+		Chunk: r.hot.Chunk.ID, To: to, Approval: contract.Automatic, Complete: contract.Manual, BurnIn: contract.Duration(24 * time.Hour), RequestedBy: "rig",
+	}); err != nil {
+		return err
+	}
+	wake := func(context.Context) error { return nil }
+	if c != nil {
+		if wake, err = r.strike(ctx, c, from, to); err != nil {
+			return err
+		}
+	}
+	if err := r.await(ctx, "burn-in", inBurnIn); err != nil {
+		return err
+	}
+	return wake(ctx)
+}
+
+// Finish completes the move. A cell at [CleanupPoint] strikes on the way.
+func (r *Rig) Finish(ctx context.Context, c *Cell) error {
+	var st contract.Status
+	if err := r.await(ctx, "burn-in", func(now contract.Status) bool { st = now; return inBurnIn(now) }); err != nil {
+		return err
+	}
+	if c != nil {
+		if err := r.arm(c.Point); err != nil {
+			return err
+		}
+	}
+	if err := r.ask(ctx, contract.CompleteUpdate); err != nil {
+		return err
+	}
+	wake := func(context.Context) error { return nil }
+	if c != nil {
+		var err error
+		if wake, err = r.strike(ctx, c, st.Source.Shard, st.Target.Shard); err != nil {
+			return err
+		}
+	}
+	if err := until(ctx, "the move is done", func() (bool, error) {
+		_, open, err := r.store.OpenMigration(ctx, r.hot.Chunk.ID)
+		if err != nil || open {
+			return false, nil //nolint:nilerr // asked again
+		}
+		running, err := r.starter.Running(ctx, r.hot.Chunk.ID)
+		return err == nil && !running, nil
+	}); err != nil {
+		return err
+	}
+	return wake(ctx)
+}
+
+// Switch switches there or back. A cell strikes on the way; without one nothing is
+// done to anybody.
+func (r *Rig) Switch(ctx context.Context, c *Cell) error {
+	var before contract.Status
+	if err := r.await(ctx, "a state to switch from", func(st contract.Status) bool {
+		before = st
+		return inBurnIn(st) || rolledBack(st)
+	}); err != nil {
+		return err
+	}
+	ask, there := contract.RollbackUpdate, rolledBack
+	from, to := before.Target.Shard, before.Source.Shard
+	if rolledBack(before) {
+		ask, there = contract.ApproveUpdate, inBurnIn
+		from, to = to, from
+	}
+	wake := func(context.Context) error { return nil }
+	var err error
+	switch {
+	case c == nil:
+		err = r.ask(ctx, ask)
+	case c.Point == LanePoint: // the lanes run all the time
+		if err = r.arm(c.Point); err == nil {
+			wake, err = r.strike(ctx, c, from, to)
+		}
+		if err == nil {
+			err = r.ask(ctx, ask)
+		}
+	case c.Point == AbortingPoint:
+		wake, err = r.strikeWayBack(ctx, c, ask, from, to)
+	default:
+		if err = r.arm(c.Point); err == nil {
+			err = r.ask(ctx, ask)
+		}
+		if err == nil {
+			wake, err = r.strike(ctx, c, from, to)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if err := r.await(ctx, "the other side", there); err != nil {
+		return err
+	}
+	if err := r.resolved(ctx); err != nil {
+		return err
+	}
+	if c != nil {
+		c.Ends, c.WatchdogMS = r.ends(ctx, before, c.Component)
+	}
+	return wake(ctx)
+}
+
+// strikeWayBack holds the coordinator behind the fence until a watchdog takes the
+// attempt back, and strikes there.
+func (r *Rig) strikeWayBack(ctx context.Context, c *Cell, ask, from, to string) (wake func(context.Context) error, err error) {
+	for _, p := range []string{AbortingPoint, fencedPoint} {
+		if err := r.arm(p); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.ask(ctx, ask); err != nil {
+		return nil, err
+	}
+	coordinator, err := r.held(ctx, fencedPoint)
+	if err != nil {
+		return nil, err
+	}
+	wake, err = r.strike(ctx, c, from, to)
+	if err != nil {
+		return nil, err
+	}
+	return wake, coordinator.goOn()
+}
+
+// ends tells how the attempts since a status ended, and how long after their
+// deadlines, where Postgres and the shards answered all the time.
+func (r *Rig) ends(ctx context.Context, before contract.Status, component string) (ends []string, late []float64) {
+	all, err := r.store.Attempts(ctx, before.Ref.Migration)
+	if err != nil {
+		return nil, nil
+	}
+	for _, a := range all {
+		if slices.ContainsFunc(before.Switches, func(s contract.SwitchResult) bool { return s.Attempt == a.ID }) {
+			continue
+		}
+		ends = append(ends, string(a.State))
+		if d, ok := pastDeadline(a.Timeline); ok && !slices.Contains([]string{"postgres", "source", "target"}, component) {
+			late = append(late, float64(d.Microseconds())/1000)
+		}
+	}
+	return ends, late
+}
+
+// fenceDeadline is the workers' default.
+const fenceDeadline = time.Second
+
+// pastDeadline tells how long past its deadline an attempt ended its fence; ok is
+// false for one that did within it.
+func pastDeadline(timeline []metadata.Moment) (d time.Duration, ok bool) {
+	var fenced, ended time.Time
+	for _, m := range timeline {
+		switch m.State {
+		case chunk.Fencing:
+			fenced = m.At
+		case chunk.Open, chunk.AttemptAborted:
+			ended = m.At
+		}
+	}
+	if fenced.IsZero() || ended.IsZero() {
+		return 0, false
+	}
+	d = ended.Sub(fenced) - fenceDeadline
+	return d, d > 0
+}
+
+// resolved waits until no attempt is open.
+func (r *Rig) resolved(ctx context.Context) error {
+	return until(ctx, "no attempt is open", func() (bool, error) {
+		open, err := r.store.OpenAttempts(ctx)
+		return err == nil && len(open) == 0, nil
+	})
+}
+
+func inBurnIn(st contract.Status) bool {
+	return st.Phase == chunk.BurnIn && st.Serving.ID == st.Target.ID && slices.Contains(st.Updates, contract.RollbackUpdate) && st.WaitingFor != ""
+}
+
+func rolledBack(st contract.Status) bool {
+	return st.Phase == chunk.BurnIn && st.Serving.ID == st.Source.ID && slices.Contains(st.Updates, contract.ApproveUpdate) && st.WaitingFor != ""
+}
+
+// await waits until the move is in a state. Errors of asking count as "not yet":
+// what answers may be what was killed.
+func (r *Rig) await(ctx context.Context, what string, is func(contract.Status) bool) error {
+	var last contract.Status
+	err := until(ctx, what, func() (bool, error) {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		st, err := r.starter.Status(ctx, r.hot.Chunk.ID)
+		if err != nil {
+			return false, nil //nolint:nilerr // asked again
+		}
+		last = st
+		return is(st), nil
+	})
+	if err != nil {
+		return fmt.Errorf("%w (it is at %q, waiting for %q, attention %q)", err, last.Step, last.WaitingFor, last.Attention)
+	}
+	return nil
+}
+
+// ask sends an update; what does not answer is asked again.
+func (r *Rig) ask(ctx context.Context, update string) error {
+	return until(ctx, update, func() (bool, error) {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		_, err := r.starter.Ask(ctx, r.hot.Chunk.ID, update, contract.UpdateInput{By: "rig"})
+		return err == nil, nil
+	})
+}
+
+// Forward reports whether the chunk is where the move brings it.
+func (r *Rig) Forward(ctx context.Context) (forward bool, err error) {
+	err = r.await(ctx, "a state to switch from", func(st contract.Status) bool {
+		forward = inBurnIn(st)
+		return forward || rolledBack(st)
+	})
+	return forward, err
+}
+
+// Windows gives the windows of the switches of the running move that went forward,
+// in milliseconds, and how many attempts went back.
+func (r *Rig) Windows(ctx context.Context) (windows []float64, back int, err error) {
+	err = r.await(ctx, "its status", func(st contract.Status) bool {
+		windows, back = nil, 0
+		for _, s := range st.Switches {
+			if s.Published {
+				windows = append(windows, s.WindowMS)
+			} else {
+				back++
+			}
+		}
+		return true
+	})
+	return windows, back, err
+}
