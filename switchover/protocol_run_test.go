@@ -12,6 +12,7 @@ var (
 	twins       = scope{name: "one attempt, two watchdogs, two appliers", attempts: 1, writes: 1, watchdogs: 2, appliers: 2}
 	twoAttempts = scope{name: "two attempts", attempts: 2, writes: 1, watchdogs: 1, appliers: 1}
 	zombies     = scope{name: "two attempts, two watchdogs, no lanes", attempts: 2, watchdogs: 2}
+	stragglers  = scope{name: "one attempt, a failover at any time", attempts: 1, writes: 1, watchdogs: 1, appliers: 1, failover: true, straggle: true}
 	forgetful   = scope{name: "a metadata that forgets", attempts: 1, writes: 1, watchdogs: 2, appliers: 1, forget: true}
 )
 
@@ -33,6 +34,7 @@ var safeguards = []struct {
 	{"way back by compare-and-set", twins},
 	{"conditional checkpoint", twins},
 	{"grants by generation", twins},
+	{"lane closing", stragglers},
 	{"fence document", zombies},
 	{"open marker as the start", twoAttempts},
 	{"open record before the grant", forgetful},
@@ -89,7 +91,7 @@ func TestEveryOrderOfSteps(t *testing.T) {
 	t.Parallel()
 
 	total := 0
-	for _, s := range []scope{failover, twins, twoAttempts, zombies, forgetful} {
+	for _, s := range []scope{failover, twins, twoAttempts, zombies, stragglers, forgetful} {
 		n, v := explore(s, "")
 		t.Logf("%s: %d states", s.name, n)
 		require.Empty(t, v, s.name)

@@ -49,6 +49,31 @@ func TestOutcomeThatWasLostIsFoundAgain(t *testing.T) {
 		require.Error(t, env.GetWorkflowError())
 		require.Empty(t, w.dropped, "what serves now was dropped")
 	})
+	t.Run("rolled back, and resumed", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld()
+		env := newEnv(t, w)
+		env.RegisterDelayedCallback(func() { // the way back, which is the second switch
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.failAt, w.failToo, w.failCount, w.answerLost = "SwitchRoute", "SettleAttempt", 2, true
+		}, time.Hour)
+		ask(env, 2*time.Hour, contract.RollbackUpdate, new(error))
+		env.RegisterDelayedCallback(func() { require.NotEmpty(t, status(t, env).Attention) }, 3*time.Hour)
+		ask(env, 4*time.Hour, contract.ResumeUpdate, new(error))
+		env.RegisterDelayedCallback(func() {
+			st := status(t, env)
+			require.Equal(t, source.ID, st.Serving.ID, "who serves is known again")
+			require.Contains(t, st.Updates, contract.ApproveUpdate)
+			require.NotContains(t, st.Updates, contract.CompleteUpdate, "it would drop what serves")
+		}, 5*time.Hour)
+		ask(env, 6*time.Hour, contract.AbortUpdate, new(error))
+		start(env, input)
+
+		require.Equal(t, map[chunk.PlacementID]bool{target.ID: true}, w.dropped)
+		last := w.lanes[len(w.lanes)-1]
+		require.Equal(t, contract.DirectionInput{Ref: ref, Direction: 2, From: source, To: target}, last)
+	})
 	t.Run("not concluded", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld()
