@@ -12,6 +12,7 @@ CHAOS_FLAGS ?=
 SOAK_FLAGS ?=
 TEST_FLAGS ?=
 BENCH_PROXY_FLAGS ?=
+BENCH_MOVE_FLAGS ?=
 PROFILES_FLAGS ?=
 
 # pinned is the version of a tool that tools/go.mod names.
@@ -104,6 +105,10 @@ bench-switch: setup build ## Switch a chunk back and forth under load, into benc
 .PHONY: profiles
 profiles: ## Hold fences before clients that retry in different ways, into bench/out/profiles.json (needs no server)
 	go run ./bench/profiles $(PROFILES_FLAGS)
+
+.PHONY: bench-move
+bench-move: setup build ## Measure import, apply and validation beside other tools, into bench/out/move.json (BENCH_MOVE_FLAGS="-parts cached -scale 0.5 -limit 1m")
+	go run ./bench/move $(BENCH_MOVE_FLAGS)
 
 .PHONY: generate
 generate: ## Write the generated files anew

@@ -56,6 +56,7 @@ type Activities struct {
 	logEnds    logEnds
 	throttles  throttles
 	capacities capacities
+	crowd      Crowd // of activities that show their progress
 }
 
 // Metrics of the parts that activities run.

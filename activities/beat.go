@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -18,6 +19,25 @@ import (
 // beatEvery is how often a running activity shows where it is. It must lie well
 // below the heartbeat timeout of flow.Bulk.
 const beatEvery = time.Second
+
+// Crowd counts what runs at the same time in a process. What each would do every
+// moment, for people or for its own good, it does the more rarely the more there
+// are, so that all together never keep the metadata and the shards busy.
+type Crowd struct{ n atomic.Int64 }
+
+// crowded is how many do something once in a while before they slow down.
+const crowded = 50
+
+// join counts one more, until leave is called.
+func (c *Crowd) join() (leave func()) {
+	c.n.Add(1)
+	return func() { c.n.Add(-1) }
+}
+
+// every stretches an interval by how crowded it is, up to a most.
+func (c *Crowd) every(usual, most time.Duration) time.Duration {
+	return max(usual, min(most, usual*time.Duration(c.n.Load())/crowded))
+}
 
 // errStopping is the cause of work that ends because its worker stops.
 var errStopping = failure.New(failure.Transient, "worker.stopping", "the worker stops; another one goes on")
@@ -49,14 +69,19 @@ func beating(ctx context.Context, report func() any, work func(context.Context) 
 	}
 }
 
+// longestSilence is how rarely a crowd writes how far it has come: well within what
+// the gate wants of the lanes' word.
+const longestSilence = 3 * time.Second
+
 // meter keeps the progress of one activity and writes it where people look.
 type meter struct {
 	a  *Activities
 	id chunk.MigrationID
 
-	mu   sync.Mutex
-	now  contract.Progress
-	last contract.Progress // as it was written
+	mu      sync.Mutex
+	now     contract.Progress
+	last    contract.Progress // as it was reported
+	written time.Time
 }
 
 func (a *Activities) meter(ref contract.Ref, step string) *meter {
@@ -81,7 +106,14 @@ func (m *meter) report(ctx context.Context) contract.Progress {
 	}
 	m.last = m.now
 	p := m.now
+	due := p.At.Sub(m.written) >= m.a.crowd.every(beatEvery/2, longestSilence)
+	if due {
+		m.written = p.At
+	}
 	m.mu.Unlock()
+	if !due {
+		return p
+	}
 	ctx, cancel := context.WithTimeout(ctx, beatEvery/2) // a metadata that hangs must not stop the heartbeat
 	defer cancel()
 	b, err := json.Marshal(p)
@@ -96,5 +128,6 @@ func (m *meter) report(ctx context.Context) contract.Progress {
 
 // beatingWith is [beating] with a meter.
 func (m *meter) beating(ctx context.Context, work func(context.Context) error) error {
+	defer m.a.crowd.join()()
 	return beating(ctx, func() any { return m.report(context.WithoutCancel(ctx)) }, work)
 }

@@ -63,13 +63,14 @@ func (a *Activities) watchLanes(ctx context.Context, legs []leg, running []*repl
 			a.capacities.forget(l.To.Shard, l.Migration)
 		}
 	}()
-	tick := time.NewTicker(beatEvery / 2)
+	tick := time.NewTimer(beatEvery / 2)
 	defer tick.Stop()
 	for {
 		select {
 		case <-stop:
 			return
 		case <-tick.C:
+			tick.Reset(a.crowd.every(beatEvery/2, longestSilence))
 			var all []replication.Status
 			var worst replication.Rates
 			forecasts := a.forecast(ctx, legs, running, catchup, meters)
@@ -257,9 +258,15 @@ func (a *Activities) lanes(ctx context.Context, l leg) (*replication.Lanes, erro
 		Target: applier, Log: a.Log, Sessions: side, Reports: reportsPort{a.Store}, Windows: windows, Definitions: definitions,
 		Fold:                 replication.FoldOptions{SortNewFields: e.from.Shard().Capabilities.SortsNewFields},
 		KeepsEmptyTimestamps: e.to.Shard().Capabilities.KeepsEmptyTimestamps,
+		IdleSave:             func() time.Duration { return a.crowd.every(time.Second, longestIdle) },
 		Metrics:              a.Metrics.Lanes, Points: a.Stops, Logger: a.Logger,
 	})
 }
+
+// longestIdle is how rarely the lanes of a crowd save where they stand while only
+// others' events come: each save is a transaction on the target, and who takes a
+// lane over reads so much of its log again.
+const longestIdle = 15 * time.Second
 
 // reopen lets lanes run again that an attempt closed which then went back. A
 // direction whose attempt was published stays closed for ever.

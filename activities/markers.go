@@ -39,9 +39,7 @@ const probePatience = 30 * time.Second
 
 // passed waits until every lane of a direction has passed a marker.
 func (a *Activities) passed(ctx context.Context, e ends, in contract.DirectionInput, key string) error {
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	for began := time.Now(); ; {
 		ok, err := e.to.PassedMarker(ctx, in.Migration, in.Direction, int(a.Settings.Partitions), key)
 		if err != nil {
 			return err
@@ -49,12 +47,17 @@ func (a *Activities) passed(ctx context.Context, e ends, in contract.DirectionIn
 		if ok {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if sleep(ctx, lookAgain(time.Since(began))) != nil {
 			return fmt.Errorf("lanes did not pass %s: %w", key, context.Cause(ctx))
-		case <-tick.C:
 		}
 	}
+}
+
+// lookAgain is how long one who has waited for so long waits before the next look:
+// however many moves wait for their lanes, their shard is not kept busy by it, and
+// none learns much later than it could.
+func lookAgain(waited time.Duration) time.Duration {
+	return min(max(waited/8, 5*time.Millisecond), 500*time.Millisecond)
 }
 
 // ends finds both shards of a direction.

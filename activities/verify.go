@@ -314,9 +314,7 @@ func (p *heartbeatMarks) Passed(ctx context.Context, m validation.Mark) error {
 // passedSeq waits until every lane of a direction has saved a position at or
 // behind a mark. Unlike the name of the newest marker it can't be overtaken.
 func (a *Activities) passedSeq(ctx context.Context, e ends, in contract.DirectionInput, m validation.Mark) error {
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	for began := time.Now(); ; {
 		lanes, err := e.to.Lanes(ctx, in.Migration, in.Direction)
 		if err != nil {
 			return err
@@ -330,10 +328,8 @@ func (a *Activities) passedSeq(ctx context.Context, e ends, in contract.Directio
 		if behind <= 0 {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if sleep(ctx, lookAgain(time.Since(began))) != nil {
 			return fmt.Errorf("%d lanes have not passed %s: %w", behind, m.Marker.Key(), context.Cause(ctx))
-		case <-tick.C:
 		}
 	}
 }

@@ -177,7 +177,7 @@ func (i *Importer) storeAll(ctx context.Context, c collection, order Order, all 
 			return err
 		}
 		readers, inner := errgroup.WithContext(ctx)
-		readers.SetLimit(atLeast(i.Readers, 2))
+		readers.SetLimit(atLeast(i.Readers, usualReaders))
 		for _, s := range planned {
 			readers.Go(func() error { return i.storeSlice(inner, c, order, s, limits, anew) })
 		}
@@ -308,6 +308,9 @@ func (i *Importer) report(ctx context.Context, change func(*Progress)) {
 		i.Progress(ctx, i.progress)
 	}
 }
+
+// usualReaders is how many slices are read at the same time.
+const usualReaders = 2
 
 // atLeast gives n, or what is usual when the caller left it open.
 func atLeast(n, usual int) int {

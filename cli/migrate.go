@@ -34,7 +34,7 @@ func newMigrateCommand(a *app) *cobra.Command {
 func newMigrateStart(a *app) *cobra.Command {
 	in := contract.MigrateInput{}
 	var burnIn, waitForOpen, watchFor time.Duration
-	var watch bool
+	var watch, dryRun bool
 	var sorts []string
 	c := &cobra.Command{
 		Use: "start CHUNK --to SHARD", Short: "Start to move a chunk", Args: cobra.ExactArgs(1),
@@ -48,6 +48,9 @@ func newMigrateStart(a *app) *cobra.Command {
 			}
 			if in.RequestedBy == "" {
 				in.RequestedBy = a.user()
+			}
+			if dryRun {
+				return a.planMove(cmd, in)
 			}
 			return a.withStarter(cmd, func(ctx context.Context, s *starter.Starter) error {
 				run, err := s.Migrate(ctx, in)
@@ -84,6 +87,7 @@ func newMigrateStart(a *app) *cobra.Command {
 	f.BoolVar(&in.NoQueue, "no-queue", false, "begin whatever else converges on the target; else the move waits until it was seen to apply twice all of it")
 	f.StringVar(&in.Reason, "reason", "", "shown to people")
 	f.BoolVar(&watch, "watch", false, "follow the move until it ends")
+	f.BoolVar(&dryRun, "dry-run", false, "start nothing: check everything, and estimate import, catch-up and space. Exit status 3: something speaks against it")
 	_ = c.MarkFlagRequired("to")
 	a.cfg.Flags(f, config.Common)
 	return c

@@ -10,6 +10,7 @@ import (
 
 	"drover/chunk"
 	"drover/demo/workload"
+	"drover/devstack"
 	"drover/metadata"
 	"drover/starter"
 )
@@ -111,3 +112,26 @@ func (f *Fleet) Run(ctx context.Context, hotShare float64) (*workload.Workload, 
 	f.d.work = w
 	return w, nil
 }
+
+// URI names the proxies, as an application would.
+func (f *Fleet) URI() string { return f.d.uri() }
+
+// HotOrigins are shard keys in the chunk that is to move.
+func (f *Fleet) HotOrigins() []string { return f.d.hotOrigins }
+
+// Stack is where the servers are.
+func (f *Fleet) Stack() *devstack.Stack { return f.d.stack }
+
+// Workers are the processes of the workers.
+func (f *Fleet) Workers() (pids []int) {
+	for _, c := range f.d.children[:min(workerProcesses, len(f.d.children))] {
+		pids = append(pids, c.cmd.Process.Pid)
+	}
+	return pids
+}
+
+// Names of the collection that is filled.
+const (
+	Database = database
+	Rows     = rows
+)

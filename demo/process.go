@@ -71,6 +71,9 @@ func (c *child) stop() {
 	}
 }
 
+// workerProcesses is how many workers run: one may die.
+const workerProcesses = 2
+
 // startProcesses registers the shards and starts two workers and two proxies.
 func (d *demo) startProcesses(ctx context.Context) error {
 	for _, s := range d.stack.Shards {
@@ -85,7 +88,7 @@ func (d *demo) startProcesses(ctx context.Context) error {
 			return err
 		}
 	}
-	for i := range 2 {
+	for i := range workerProcesses {
 		if _, err := d.spawn(fmt.Sprintf("worker-%d", i+1), "worker", "--child"); err != nil {
 			return err
 		}

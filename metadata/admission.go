@@ -114,6 +114,17 @@ func (s *Store) Admit(ctx context.Context, lead chunk.MigrationID, demand map[ch
 	return a, decode(err, "admit migration %d", lead)
 }
 
+// Converging gives what a shard was seen to apply and what converges on it now.
+func (s *Store) Converging(ctx context.Context, shard string) (a Admission, err error) {
+	a.Shard = shard
+	if err := s.pool.QueryRow(ctx, convergingSQL, shard, int64(0)).Scan(&a.Others, &a.Converging); err != nil {
+		return a, decode(err, "read what converges on shard %s", shard)
+	}
+	rates, err := s.Rates(ctx, shard)
+	a.Capacity = rates[ApplyRate].PerSecond
+	return a, err
+}
+
 // admissionTargets gives what a migration asks of each of its targets, and whether
 // it was admitted before.
 func admissionTargets(ctx context.Context, tx pgx.Tx, lead chunk.MigrationID, demand map[chunk.MigrationID]float64) (map[string]float64, bool, error) {

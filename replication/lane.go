@@ -330,7 +330,7 @@ func (l *Lane) owned(ctx context.Context) error {
 
 // saveIfDue saves a position that moved without a batch, at most once in a while.
 func (l *Lane) saveIfDue(ctx context.Context) error {
-	if l.reached.seq == l.saved.seq || time.Since(l.savedAt) < l.cfg.Limits.IdleSave {
+	if l.reached.seq == l.saved.seq || time.Since(l.savedAt) < l.cfg.idleSave() {
 		return nil
 	}
 	return l.save(ctx)

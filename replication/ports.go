@@ -138,6 +138,16 @@ type Config struct {
 	Points  *stoppoint.Points       // nil: none
 	Logger  *slog.Logger            // nil: silent
 	Backoff func(int) time.Duration // nil: doubling from 10 ms to 2 s, with jitter
+	// IdleSave says what Limits.IdleSave is now, for a process with many lanes; nil: as it is there.
+	IdleSave func() time.Duration
+}
+
+// idleSave is how often an idle lane saves its position.
+func (c *Config) idleSave() time.Duration {
+	if c.IdleSave == nil {
+		return c.Limits.IdleSave
+	}
+	return c.IdleSave()
 }
 
 // Limits bound a lane's batches. Zero values take the default.

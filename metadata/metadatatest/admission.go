@@ -51,7 +51,10 @@ var admissionCases = map[string]func(*testing.T, *fleet){
 		require.True(t, admit(three, 350, false).Admitted)
 		four := f.registerOf(t, "flights/0004")
 		require.False(t, admit(four, 1, false).Admitted)
-		f.walk(t, one.ID, chunk.Registered, chunk.Aborting, chunk.Aborted)
+		f.walk(t, one.ID, chunk.Registered, chunk.Aborting)
+		require.NoError(t, f.SetPlacementState(ctx, one.Target.ID, chunk.Loading, chunk.Dropping))
+		require.NoError(t, f.SetPlacementState(ctx, one.Target.ID, chunk.Dropping, chunk.Gone))
+		f.walk(t, one.ID, chunk.Aborting, chunk.Aborted)
 		require.False(t, admit(four, 60, false).Admitted)
 		require.True(t, admit(four, 50, false).Admitted, "a move that has ended makes room")
 	},

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"golang.org/x/sync/errgroup"
+
+	"drover/chunk"
+	"drover/contract"
+	"drover/demo"
+	"drover/demo/workload"
+	"drover/metadata"
+	"drover/starter"
+	"drover/workers"
+)
+
+// manyDB is the database of many small chunks, each of so many documents or about.
+const (
+	manyDB       = "many"
+	manyPerChunk = 20
+)
+
+// measureConcurrent moves many small chunks at once and looks at the workers' memory
+// and the length of the histories while the lanes of all of them run.
+func measureConcurrent(ctx context.Context, b *bench) error {
+	f, err := demo.StartFleet(ctx, demo.Options{
+		Self: b.o.self, Dir: filepath.Join(b.o.dir, "fleet"), Out: b.out, Rate: 1, Clients: 1, LookupEnv: os.LookupEnv,
+	})
+	defer f.Close(context.WithoutCancel(ctx))
+	if err != nil {
+		return err
+	}
+	ids, err := createMany(ctx, b, f)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	g, inner := errgroup.WithContext(ctx)
+	g.SetLimit(8)
+	for _, id := range ids {
+		g.Go(func() error {
+			_, err := f.Starter().Migrate(inner, contract.MigrateInput{
+				Chunk: id, To: f.Target(), Approval: contract.Manual, Complete: contract.Manual, RequestedBy: "bench/move",
+			})
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	b.say("%d moves are started in %s", len(ids), time.Since(began).Round(time.Millisecond))
+	if err := watchMany(ctx, b, f, len(ids)); err != nil {
+		return err
+	}
+	b.set("concurrent_seconds", time.Since(began).Seconds())
+	longest, err := longestHistory(ctx, f, ids)
+	if err != nil {
+		return err
+	}
+	b.set("concurrent_history_events", longest)
+	return nil
+}
+
+// createMany makes the database and fills it.
+func createMany(ctx context.Context, b *bench, f *demo.Fleet) ([]chunk.ID, error) {
+	spec, err := bson.Marshal(bson.D{{Key: "key", Value: bson.D{{Key: "k", Value: 1}, {Key: "n", Value: 1}}}, {Key: "name", Value: "k_n"}})
+	if err != nil {
+		return nil, err
+	}
+	db := chunk.Database{Name: manyDB, KeySpace: chunk.Hashed, Collections: []chunk.Collection{{Name: "docs", ShardKey: "k", Indexes: []bson.Raw{spec}}}}
+	var cut []metadata.NewChunk
+	for _, r := range chunk.Hashed.Split(b.o.moves) {
+		cut = append(cut, metadata.NewChunk{Range: r, Shard: "shard-a"})
+	}
+	began := time.Now()
+	routes, err := workers.CreateDatabase(ctx, f.Store(), f.Stack().Secret, db, cut)
+	if err != nil {
+		return nil, err
+	}
+	b.say("%d chunks are made in %s", len(routes), time.Since(began).Round(time.Millisecond))
+	var ids []chunk.ID
+	for _, r := range routes {
+		ids = append(ids, r.Chunk.ID)
+	}
+	client, err := workload.Connect(f.URI())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = client.Disconnect(context.WithoutCancel(ctx)) }()
+	docs := client.Database(manyDB).Collection("docs")
+	g, inner := errgroup.WithContext(ctx)
+	g.SetLimit(8)
+	for n := range manyPerChunk * b.o.moves {
+		g.Go(func() error {
+			_, err := docs.InsertOne(inner, bson.D{{Key: "_id", Value: n}, {Key: "k", Value: fmt.Sprintf("k%06d", n)}, {Key: "n", Value: n}, {Key: "pad", Value: strings.Repeat("x", padding)}})
+			return err
+		})
+	}
+	return ids, g.Wait()
+}
+
+// watchMany looks until all moves wait for their approval, with lanes that run, or
+// the limit is over.
+func watchMany(ctx context.Context, b *bench, f *demo.Fleet, want int) error {
+	ctx, cancel := context.WithTimeout(ctx, b.o.limit)
+	defer cancel()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	most, rss := 0, 0.0
+	last := ""
+	for most < want && ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+		figures, err := f.Store().Figures(ctx)
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+		phases := map[chunk.Phase]int{}
+		running, asks := 0, ""
+		for _, m := range figures.Moves {
+			phases[m.Phase]++
+			if m.LanesAge != nil && *m.LanesAge < 10 && m.Phase == chunk.Switching {
+				running++
+			}
+			if m.Attention != "" {
+				asks = m.Attention
+			}
+		}
+		most = max(most, running)
+		for _, pid := range f.Workers() {
+			rss = max(rss, residentMB(pid))
+		}
+		if line := fmt.Sprintf("%v, %d with all done and lanes that run, worker %.0f MB %s", phases, running, rss, asks); line != last {
+			b.say("%s", line)
+			last = line
+		}
+	}
+	b.set("concurrent_moves", most)
+	b.set("worker_rss_mb", rss)
+	return nil
+}
+
+// residentMB is the resident memory of a process, 0 when it is gone.
+func residentMB(pid int) float64 {
+	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(content)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kb, _ := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 64)
+			return kb / 1024
+		}
+	}
+	return 0
+}
+
+// longestHistory asks Temporal for the lengths of the moves' histories.
+func longestHistory(ctx context.Context, f *demo.Fleet, ids []chunk.ID) (longest int64, err error) {
+	access := f.Stack().Temporal
+	c, err := starter.Dial(ctx, access.Address, access.Namespace, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	for _, id := range ids {
+		d, err := c.DescribeWorkflowExecution(ctx, starter.MigrateID(id), "")
+		if err != nil {
+			return 0, err
+		}
+		longest = max(longest, d.GetWorkflowExecutionInfo().GetHistoryLength())
+	}
+	return longest, nil
+}
