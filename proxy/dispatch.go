@@ -286,7 +286,7 @@ func (d *delivery) judgeRefused(ctx context.Context, r *route, h *hold) (bool, e
 	d.p.metrics.refused("shard")
 	d.p.metrics.resent.Inc()
 	h.refused = r
-	h.polls, _, _ = d.l.entry.room.look()
+	h.polls, _, _ = d.l.entry.room.look(0)
 	if err := d.wait(ctx, r, h); err != nil {
 		return false, d.labelled(err)
 	}

@@ -112,11 +112,12 @@ func (g *gate) holds(a access) bool {
 	return g.notice.State.HoldsWrites()
 }
 
-// live reports whether an unexpired announcement makes requests wait.
-func (g *gate) live(a access, now time.Time) bool {
+// live reports whether an unexpired announcement makes requests wait, and until when
+// it does.
+func (g *gate) live(a access, now time.Time) (until time.Time, yes bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.holds(a) && now.Before(g.expires)
+	return g.expires, g.holds(a) && now.Before(g.expires)
 }
 
 // open reports whether a request may be sent.
@@ -127,13 +128,15 @@ func (g *gate) open(a access) bool {
 }
 
 // lapse forgets an announcement that has expired while nobody can be asked how
-// the attempt ended: the shard itself then decides.
-func (g *gate) lapse(now time.Time) {
+// the attempt ended: the shard itself then decides. It reports whether it did.
+func (g *gate) lapse(now time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.known && now.After(g.expires) {
+	lapsed := g.known && now.After(g.expires)
+	if lapsed {
 		g.known = false
 	}
+	return lapsed
 }
 
 // enter counts a request in, unless it must wait.

@@ -14,6 +14,8 @@ type room struct {
 	mu      sync.Mutex
 	waiting int
 	polls   int64
+	wanted  int64         // somebody waits for this poll
+	shown   *route        // by the last poll
 	live    bool          // the last poll saw an attempt under way
 	changed chan struct{} // closed and replaced at each news
 	stop    context.CancelFunc
@@ -34,10 +36,12 @@ func (r *room) broadcast() {
 	}
 }
 
-// look gives the room's state and a channel that is closed when it changes.
-func (r *room) look() (polls int64, live bool, changed <-chan struct{}) {
+// look gives the room's state and a channel that is closed when it changes. A poll
+// that shows nothing new wakes nobody but those who want one.
+func (r *room) look(wants int64) (polls int64, live bool, changed <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.wanted = max(r.wanted, wants)
 	if r.changed == nil {
 		r.changed = make(chan struct{})
 	}
@@ -66,7 +70,11 @@ func (p *Proxy) wait(ctx context.Context, q *request, e *entry, a access, h *hol
 		}
 	}
 	for {
-		polls, live, changed := e.room.look()
+		var wants int64
+		if h.refused != nil {
+			wants = h.polls + 1
+		}
+		polls, live, changed := e.room.look(wants)
 		if e.ended.Load() {
 			return errEnded(e.id)
 		}
@@ -76,18 +84,25 @@ func (p *Proxy) wait(ctx context.Context, q *request, e *entry, a access, h *hol
 		}
 		now := time.Now()
 		limit := h.since.Add(p.live.Load().SwitchWait)
-		if live || r.gate.live(a, now) {
+		until, announced := r.gate.live(a, now)
+		if live || announced {
 			limit = h.since.Add(max(p.cfg.LiveWait, p.live.Load().SwitchWait))
 		}
-		late := refuse(codeExceededTimeLimit, "chunk %s is being switched: waited %v for it", e.id, now.Sub(h.since).Round(time.Millisecond))
-		if !q.deadline.IsZero() && q.deadline.Before(limit) {
-			limit, late = q.deadline, refuse(codeMaxTimeMSExpired, "operation exceeded time limit while chunk %s was being switched", e.id)
+		own := !q.deadline.IsZero() && q.deadline.Before(limit)
+		if own {
+			limit = q.deadline
 		}
 		if !now.Before(limit) {
 			p.metrics.refused("switch_wait")
-			return late
+			if own {
+				return refuse(codeMaxTimeMSExpired, "operation exceeded time limit while chunk %s was being switched", e.id)
+			}
+			return refuse(codeExceededTimeLimit, "chunk %s is being switched: waited %v for it", e.id, now.Sub(h.since).Round(time.Millisecond))
 		}
-		timer := time.NewTimer(limit.Sub(now))
+		if announced && !live && until.Before(limit) {
+			limit = until // then it is another one
+		}
+		timer := time.NewTimer(max(limit.Sub(now), time.Millisecond))
 		select {
 		case <-changed:
 		case <-timer.C:
@@ -166,6 +181,7 @@ func (p *Proxy) pollOnce(ctx context.Context, e *entry) (read bool) {
 	ctx, cancel := context.WithTimeoutCause(ctx, min(p.cfg.MetadataTimeout, pollTimeout), errMetadataTimeout)
 	defer cancel()
 
+	lapsed := false
 	n, found, err := p.ports.Attempts.LatestAttempt(ctx, e.id)
 	if err == nil {
 		err = p.routing.refresh(ctx, e)
@@ -176,14 +192,18 @@ func (p *Proxy) pollOnce(ctx context.Context, e *entry) (read bool) {
 		p.announce(n)
 	}
 	if err != nil {
-		e.route.Load().gate.lapse(time.Now())
+		lapsed = e.route.Load().gate.lapse(time.Now())
 		p.forwarded(p.background, e)
 	}
 	e.room.mu.Lock()
 	defer e.room.mu.Unlock()
-	e.room.live = live
+	r := e.route.Load()
+	news := lapsed || e.room.live != live || e.room.shown != r
+	e.room.live, e.room.shown = live, r
 	e.room.polls++
-	e.room.broadcast()
+	if news || e.room.polls <= e.room.wanted {
+		e.room.broadcast()
+	}
 	return err == nil
 }
 

@@ -41,9 +41,18 @@ type fleet struct {
 // newFleet starts it all until the test ends.
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
-	ctx := t.Context()
 	dsn := testkit.Postgres(t)
-	f := &fleet{direct: testkit.Shard(t).AdminURI()}
+	f := newFleetOn(t, dsn)
+	f.direct = testkit.Shard(t).AdminURI()
+	f.proxy = "mongodb://" + runProxy(t, dsn) + "/"
+	return f
+}
+
+// newFleetOn is newFleet without proxy and server beside it.
+func newFleetOn(t *testing.T, dsn string) *fleet {
+	t.Helper()
+	ctx := t.Context()
+	f := &fleet{}
 	var err error
 	f.store, err = metadata.Open(ctx, dsn)
 	require.NoError(t, err)
@@ -63,7 +72,6 @@ func newFleet(t *testing.T) *fleet {
 		{Name: "orders", ShardKey: "merchant"}, {Name: "people", ShardKey: "_id"},
 	}}, chunks)
 	require.NoError(t, err)
-	f.proxy = "mongodb://" + runProxy(t, dsn) + "/"
 	return f
 }
 
