@@ -27,7 +27,7 @@ func tenants(t testing.TB, c *collection) *database {
 	require.NoError(t, err)
 	d := &database{name: "d", space: chunk.Ranged, collections: map[string]*collection{c.name: c}}
 	for i, r := range ranges {
-		d.entries = append(d.entries, &entry{id: chunk.NewID("d", i), rng: r})
+		d.entries = append(d.entries, newEntry(chunk.NewID("d", i), r))
 	}
 	return d
 }

@@ -46,10 +46,11 @@ func errTransactionOver(why string) *refusal {
 // dispatch sends a leg and follows its chunk wherever it goes. The answer may
 // be an error of the shard's; one that the client must not see never is.
 func (p *Proxy) dispatch(ctx context.Context, q *request, l *leg) (answer, error) {
-	var h hold
 	d := delivery{p: p, q: q, l: l}
 	defer func() {
-		h.end()
+		if d.held != nil {
+			d.held.end()
+		}
 		d.abandon()
 		q.note(&d)
 	}()
@@ -72,7 +73,7 @@ func (p *Proxy) dispatch(ctx context.Context, q *request, l *leg) (answer, error
 		}
 		if !entered {
 			d.leaveRoom(admission.Unknown, 0)
-			if err := d.wait(ctx, r, &h); err != nil {
+			if err := d.wait(ctx, r, d.holding()); err != nil {
 				return answer{}, d.labelled(err)
 			}
 			continue
@@ -84,7 +85,7 @@ func (p *Proxy) dispatch(ctx context.Context, q *request, l *leg) (answer, error
 		endTry(span, &a, err)
 		d.under = nil
 		d.leaveRoom(d.outcome(err), time.Since(sent))
-		again, err := d.judge(ctx, r, &a, err, &h)
+		again, err := d.judge(ctx, r, &a, err)
 		switch {
 		case err != nil:
 			a.release()
@@ -111,6 +112,15 @@ type delivery struct {
 	under   *route         // counted in there
 	conn    *upstream.Conn // in use for it
 	sent    time.Time      // when the try went out; zero: it did not
+	held    *hold          // nil: it never had to wait
+}
+
+// holding gives the leg's time in its chunk's room.
+func (d *delivery) holding() *hold {
+	if d.held == nil {
+		d.held = &hold{}
+	}
+	return d.held
 }
 
 // abandon cleans up after a panic: the count and the connection.
@@ -251,7 +261,7 @@ func (d *delivery) measure(r *route, a *answer, err error) {
 
 // judge counts the leg out and decides what its answer means: done, send again,
 // or an error.
-func (d *delivery) judge(ctx context.Context, r *route, a *answer, err error, h *hold) (again bool, _ error) {
+func (d *delivery) judge(ctx context.Context, r *route, a *answer, err error) (again bool, _ error) {
 	lost := err != nil && upstream.Ran(err)
 	d.leave(r, lost)
 	d.measure(r, a, err)
@@ -268,7 +278,7 @@ func (d *delivery) judge(ctx context.Context, r *route, a *answer, err error, h 
 	}
 	switch {
 	case a.code == codeUnauthorized:
-		return d.judgeRefused(ctx, r, h)
+		return d.judgeRefused(ctx, r, d.holding())
 	case a.lostPrimary():
 		r.pool.NotPrimary(a.conn)
 		return d.judgeLostPrimary(r, a)

@@ -28,7 +28,7 @@ func FuzzPlans(f *testing.F) {
 	}
 	db := &database{name: testDatabase, space: chunk.Ranged}
 	for i, r := range []chunk.Range{{Lo: chunk.KeyMin, Hi: "\x30"}, {Lo: "\x30", Hi: chunk.KeyMax}} {
-		db.entries = append(db.entries, &entry{id: chunk.NewID(testDatabase, i+1), rng: r})
+		db.entries = append(db.entries, newEntry(chunk.NewID(testDatabase, i+1), r))
 	}
 	f.Fuzz(func(t *testing.T, doc []byte) {
 		if !wire.Whole(doc) {

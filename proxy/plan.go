@@ -47,7 +47,7 @@ func (s statement) at(d *database, k chunk.Key) statement {
 		s.err = refuse(codeHostUnreachable, "no chunk of %s holds this shard key", d.name)
 		return s
 	}
-	s.entries = []*entry{e}
+	s.entries = e.alone
 	return s
 }
 
@@ -154,7 +154,7 @@ func (u *change) plan(d *database, c *collection) ([]*entry, *refusal) {
 		}
 		// Null stands for more than one point, unless a document is to be made of it.
 		if e := d.at(k); e != nil && (u.upsert || !null) {
-			return []*entry{e}, nil
+			return e.alone, nil
 		}
 	}
 	return targetOf(d, c, u.filter, u.collation), nil
@@ -225,7 +225,9 @@ func (u *change) check(d *database, c *collection, values []bson.RawValue) *refu
 // checkField is check for one field of the shard key. value is what the filter fixes
 // it to, of type 0 where it does not.
 func (u *change) checkField(d *database, c *collection, field string, value bson.RawValue) *refusal {
-	refused := refuse(codeImmutableField, "an update must not change the shard key %s", c.shardKey)
+	refused := func() *refusal {
+		return refuse(codeImmutableField, "an update must not change the shard key %s", c.shardKey)
+	}
 	switch u.update.Type {
 	case bson.TypeArray:
 		return checkUpdatePipeline(u.update.Document(), field, refused)
@@ -237,14 +239,14 @@ func (u *change) checkField(d *database, c *collection, field string, value bson
 		name := string(op.Key)
 		for w := wire.Walk(op.Document()); w.Next(); {
 			if name == "$rename" && related(string(w.Text()), field) {
-				return refused
+				return refused()
 			}
 			if !related(string(w.Key), field) || name == "$setOnInsert" && !u.upsert {
 				continue
 			}
 			keeps := (name == "$set" || name == "$setOnInsert") && w.Is(field) && value.Type != 0 && same(d.space, w.RawValue(), value)
 			if !keeps {
-				return refused
+				return refused()
 			}
 		}
 	}
@@ -253,7 +255,7 @@ func (u *change) checkField(d *database, c *collection, field string, value bson
 
 // checkUpdatePipeline refuses a pipeline that sets or takes out a field of the shard
 // key, or of which that cannot be told.
-func checkUpdatePipeline(pipeline bson.Raw, field string, refused *refusal) *refusal {
+func checkUpdatePipeline(pipeline bson.Raw, field string, refused func() *refusal) *refusal {
 	for stage := wire.Walk(pipeline); stage.Next(); {
 		w := wire.Walk(stage.Document())
 		if !w.Next() {
@@ -263,16 +265,16 @@ func checkUpdatePipeline(pipeline bson.Raw, field string, refused *refusal) *ref
 		case "$set", "$addFields":
 			for f := wire.Walk(w.Document()); f.Next(); {
 				if related(string(f.Key), field) {
-					return refused
+					return refused()
 				}
 			}
 		case "$unset":
 			if related(string(w.Text()), field) {
-				return refused
+				return refused()
 			}
 			for f := wire.Walk(w.Document()); f.Next(); {
 				if related(string(f.Text()), field) {
-					return refused
+					return refused()
 				}
 			}
 		default:
@@ -288,9 +290,11 @@ func related(a, b string) bool {
 	if a == "" {
 		return false
 	}
-	x, y := strings.Split(a, "."), strings.Split(b, ".")
-	for i := range min(len(x), len(y)) {
-		if x[i] != y[i] && !strings.HasPrefix(x[i], "$") {
+	for moreA, moreB := true, true; moreA && moreB; {
+		var x, y string
+		x, a, moreA = strings.Cut(a, ".")
+		y, b, moreB = strings.Cut(b, ".")
+		if x != y && !strings.HasPrefix(x, "$") {
 			return false
 		}
 	}

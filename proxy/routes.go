@@ -36,6 +36,14 @@ type entry struct {
 	room  room
 	past  placements
 	ended atomic.Bool // no keys are its own any more: it was split or merged
+	alone []*entry    // it and no other: what most requests are for
+}
+
+// newEntry makes the entry of a chunk.
+func newEntry(id chunk.ID, rng chunk.Range) *entry {
+	e := &entry{id: id, rng: rng}
+	e.alone = []*entry{e}
+	return e
 }
 
 // collection is one collection of a database.
@@ -125,7 +133,7 @@ func (t *routing) load(ctx context.Context) error {
 		}
 		e := t.entries[r.Chunk.ID]
 		if e == nil || e.rng != r.Chunk.Range {
-			e = &entry{id: r.Chunk.ID, rng: r.Chunk.Range}
+			e = newEntry(r.Chunk.ID, r.Chunk.Range)
 			t.entries[r.Chunk.ID] = e
 		}
 		e.remember(db.name, snapshot.Former)

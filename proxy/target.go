@@ -193,7 +193,7 @@ func (d *database) targeted(t target) []*entry {
 	}
 	if len(t.points) == 1 && len(t.ranges) == 0 {
 		if e := d.at(t.points[0]); e != nil {
-			return []*entry{e}
+			return e.alone
 		}
 		return d.entries
 	}
@@ -229,7 +229,7 @@ func (t target) touches(r chunk.Range) bool {
 // byte by byte.
 func (t targeting) fixed(filter bson.Raw, path string) (v bson.RawValue, ok bool) {
 	v, ok = equality(filter, path)
-	if ok && !t.simple && (v.Type == bson.TypeString || v.Type == bson.TypeEmbeddedDocument) {
+	if ok && !t.simple && (v.Type == bson.TypeString || v.Type == bson.TypeSymbol || v.Type == bson.TypeEmbeddedDocument) {
 		return bson.RawValue{}, false
 	}
 	return v, ok
@@ -263,7 +263,18 @@ func targetOf(d *database, c *collection, filter bson.Raw, collation wire.Elemen
 	if len(d.entries) == 1 {
 		return d.entries
 	}
-	return d.targeted(targetingOf(d, c, collation).of(filter))
+	t := targetingOf(d, c, collation)
+	if len(t.fields) == 1 {
+		// What most filters are.
+		if v, ok := t.fixed(filter, t.path); ok && v.Type != bson.TypeNull && v.Type != bson.TypeUndefined {
+			if k, err := t.space.Point(v); err == nil {
+				if e := d.at(k); e != nil {
+					return e.alone
+				}
+			}
+		}
+	}
+	return d.targeted(t.of(filter))
 }
 
 // targetingOf gives what is needed to target a command on c.

@@ -52,7 +52,7 @@ func spread(t testing.TB, space chunk.KeySpace, n int, collections ...*collectio
 		require.NoError(t, err)
 	}
 	for i, r := range ranges {
-		d.entries = append(d.entries, &entry{id: chunk.NewID("d", i), rng: r})
+		d.entries = append(d.entries, newEntry(chunk.NewID("d", i), r))
 	}
 	for _, c := range collections {
 		d.collections[c.name] = c
