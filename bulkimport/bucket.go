@@ -6,10 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"slices"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go"
 
 	"drover/internal/failure"
 )
@@ -29,10 +33,37 @@ func (b Bucket) put(ctx context.Context, key, contentType string, content []byte
 		ContentLength: aws.Int64(int64(len(content))),
 		ContentType:   &contentType,
 	})
-	if err != nil {
-		return fmt.Errorf("write s3 object %s: %w", key, err)
+	return b.refusal(err, "write", key)
+}
+
+// Answers of a service that no repetition changes, by what a person has to do.
+var (
+	bucketFull = []string{ // as different services call it
+		"InsufficientStorage", "StorageFull", "XMinioStorageFull", "QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "ServiceQuotaExceeded", "EntityTooLarge",
 	}
-	return nil
+	bucketClosed = []string{
+		"NoSuchBucket", "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "AllAccessDisabled", "AccountProblem", "InvalidBucketName", "NotSignedUp",
+	}
+)
+
+// refusal names an answer that the service would give again and again; anything
+// else is tried again by whoever asked.
+func (b Bucket) refusal(err error, what, key string) error {
+	if err == nil {
+		return nil
+	}
+	api, ok := errors.AsType[smithy.APIError](err)
+	status, answered := errors.AsType[*awshttp.ResponseError](err)
+	switch {
+	case ok && slices.Contains(bucketFull, api.ErrorCode()), answered && status.HTTPStatusCode() == http.StatusInsufficientStorage:
+		return failure.New(failure.Invalid, "import.bucket_full", "bucket %s takes no more: %s s3 object %s: %w", b.Name, what, key, err).
+			WithHint("make room in the bucket or raise its quota, then resume: what is stored already is not read again")
+	case ok && slices.Contains(bucketClosed, api.ErrorCode()):
+		return failure.New(failure.Invalid, "import.bucket_refused", "bucket %s cannot be used: %s s3 object %s: %w", b.Name, what, key, err).
+			WithHint("check --s3-bucket, its keys and their rights, then resume: what is stored already is not read again")
+	default:
+		return fmt.Errorf("%s s3 object %s: %w", what, key, err)
+	}
 }
 
 // get reads one object whole.
@@ -62,7 +93,7 @@ func (b Bucket) read(ctx context.Context, in *s3.GetObjectInput) ([]byte, error)
 			WithHint("a stored slice lost its object: abort this migration and start another one")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read s3 object %s: %w", *in.Key, err)
+		return nil, b.refusal(err, "read", *in.Key)
 	}
 	content, err := io.ReadAll(out.Body)
 	if err = errors.Join(err, out.Body.Close()); err != nil {

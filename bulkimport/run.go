@@ -190,7 +190,7 @@ func loadManifest(ctx context.Context, b Bucket, s Slice) (Manifest, error) {
 	}
 	var m Manifest
 	if err := json.Unmarshal(content, &m); err != nil {
-		return m, fmt.Errorf("decode manifest of %s: %w", s.Object.Key, err)
+		return m, damaged(s.Object.Key, "its manifest cannot be read: "+err.Error())
 	}
 	same := m.Version == manifestVersion && m.Migration == s.Migration && m.Collection == s.Collection && m.Slice == s.Number &&
 		m.Documents == s.Object.Documents && m.Bytes == s.Object.Bytes && m.SHA256 == hex.EncodeToString(s.Object.Hash) &&

@@ -88,7 +88,7 @@ func (b Bucket) recorded(ctx context.Context, key string) (done loadedStretch, o
 		return done, false, err
 	}
 	if err := json.Unmarshal(content, &done); err != nil {
-		return done, false, fmt.Errorf("decode %s: %w", key, err)
+		return done, false, damaged(key, "it cannot be read: "+err.Error())
 	}
 	return done, true, nil
 }
