@@ -31,6 +31,9 @@ type fleet struct {
 	fenced  map[chunk.PlacementID]int64 // lease of the fence
 	ttl     map[chunk.PlacementID]string
 	owes    []string // hosts that a barrier cannot reach
+	behind  bool     // no lane passes a marker
+	reigns  []int64  // terms of the source's primary, one for each question; the last one stays
+	markers []chunk.Marker
 	owed    []switchover.Owed
 	paid    []string
 }
@@ -206,7 +209,14 @@ func (s *fleetSide) GrantToData(ctx context.Context, p chunk.Placement, a chunk.
 }
 
 func (s *fleetSide) Identity(ctx context.Context) (switchover.Identity, error) {
-	return switchover.Identity{Term: 1}, s.nothing(ctx)
+	id := switchover.Identity{Term: 1}
+	return id, s.call(ctx, func() error {
+		if n := len(s.f.reigns); n > 0 {
+			id.Term = s.f.reigns[0]
+			s.f.reigns = s.f.reigns[min(1, n-1):]
+		}
+		return nil
+	})
 }
 
 func (s *fleetSide) Blind() bool { return false }
@@ -228,7 +238,9 @@ func (s *fleetSide) WriteFence(ctx context.Context, p chunk.Placement, _ chunk.A
 func (s *fleetSide) LiftFence(ctx context.Context, p chunk.Placement, a chunk.AttemptID) error {
 	return s.call(ctx, func() error { s.f.opened[p.ID] = a; return nil })
 }
-func (s *fleetSide) WriteMarker(ctx context.Context, _ chunk.Marker) error { return s.nothing(ctx) }
+func (s *fleetSide) WriteMarker(ctx context.Context, m chunk.Marker) error {
+	return s.call(ctx, func() error { s.f.markers = append(s.f.markers, m); return nil })
+}
 func (s *fleetSide) Opened(ctx context.Context, p chunk.Placement) (a chunk.AttemptID, err error) {
 	return a, s.call(ctx, func() error { a = s.f.opened[p.ID]; return nil })
 }
@@ -241,8 +253,8 @@ func (s *fleetSide) SetForward(ctx context.Context, _ chunk.Placement, _ chunk.A
 	return s.nothing(ctx)
 }
 
-func (s *fleetSide) Passed(ctx context.Context, _ chunk.MigrationID, _ chunk.AttemptID, _ string) (bool, error) {
-	return true, s.nothing(ctx)
+func (s *fleetSide) Passed(ctx context.Context, _ chunk.MigrationID, _ chunk.AttemptID, _ string) (passed bool, err error) {
+	return passed, s.call(ctx, func() error { passed = !s.f.behind; return nil })
 }
 
 func (s *fleetSide) Parked(ctx context.Context, _ chunk.MigrationID) (int64, error) {

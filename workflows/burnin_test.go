@@ -89,6 +89,42 @@ func TestOutcomeThatWasLostIsFoundAgain(t *testing.T) {
 	})
 }
 
+// A rollback that goes back each time it is tried leaves everything that either way
+// needs: after a person's word the chunk is brought back, forth again, and completed.
+func TestRollbackThatFailsLeavesBothWays(t *testing.T) {
+	t.Parallel()
+
+	w := newWorld()
+	env := newEnv(t, w)
+	set := func(at time.Duration, name string) {
+		env.RegisterDelayedCallback(func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.failAt = name
+		}, at)
+	}
+	set(time.Hour, "SwitchRoute")
+	ask(env, 2*time.Hour, contract.RollbackUpdate, new(error))
+	set(4*time.Hour, "")
+	env.RegisterDelayedCallback(func() {
+		st := status(t, env)
+		require.Contains(t, st.Attention, "attempts went back")
+		require.Equal(t, target.ID, st.Serving.ID)
+		require.Empty(t, w.dropped)
+		require.False(t, w.fenced, "somebody waits behind a fence")
+	}, 5*time.Hour)
+	ask(env, 6*time.Hour, contract.ResumeUpdate, new(error))
+	ask(env, 7*time.Hour, contract.RollbackUpdate, new(error))
+	env.RegisterDelayedCallback(func() { require.Equal(t, source.ID, status(t, env).Serving.ID) }, 8*time.Hour)
+	ask(env, 9*time.Hour, contract.ApproveUpdate, new(error))
+	env.RegisterDelayedCallback(func() { require.Equal(t, target.ID, status(t, env).Serving.ID) }, 10*time.Hour)
+	ask(env, 11*time.Hour, contract.CompleteUpdate, new(error))
+	start(env, input)
+
+	require.NoError(t, env.GetWorkflowError())
+	require.Equal(t, map[chunk.PlacementID]bool{source.ID: true}, w.dropped)
+}
+
 func TestDrillGoesBackAndForth(t *testing.T) {
 	t.Parallel()
 

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"drover/chunk"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -116,6 +118,38 @@ func TestRetryBehindTheFenceSucceeds(t *testing.T) {
 			require.Zero(t, x.AppliedMore, "%+v", x)
 		}
 	})
+}
+
+// Requests that were held once and found the chunk fenced again, or moved on, when
+// they were let go once waited for an event that had passed. Twenty switches there
+// and back, each with requests in it, cost nobody an error.
+func TestManySwitchesInARow(t *testing.T) {
+	t.Parallel()
+	f := start(t, settings{known: true, sure: long, live: long, profiles: profiles(long, brief)})
+	var rows []row
+	for range 20 {
+		got, err := f.hold(t.Context(), 1, func(ctx context.Context, up *fenced) error {
+			for n := 0; n == 0; { // somebody waits: the others come when the route has changed, or in between
+				var err error
+				if n, err = f.waiting(); err != nil {
+					return err
+				}
+				if err := wait(ctx, time.Millisecond/10); err != nil {
+					return err
+				}
+			}
+			return up.release()
+		}, nil)
+		require.NoError(t, err)
+		rows = append(rows, got...)
+	}
+	require.Len(t, rows, 20*len(kinds)*len(f.profiles))
+	for _, x := range rows {
+		require.Zero(t, x.Errors, "%+v", x)
+		require.Equal(t, 1, x.MostTries, "%+v", x)
+		require.Zero(t, x.AppliedMore, "%+v", x)
+	}
+	require.Equal(t, chunk.Token(120), f.route.Token)
 }
 
 // awaitOpen waits until a request passes: a proxy may hear of the end later than

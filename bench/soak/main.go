@@ -162,6 +162,7 @@ func (s *soak) stretch(ctx context.Context, last int) error {
 	if s.every > 0 {
 		undisturbed = s.random.IntN(2 * s.every)
 	}
+	struck := false
 	v, well := s.fleet.Judged(ctx, &c, func(ctx context.Context, c *rig.Cell) error {
 		for range undisturbed {
 			if s.over() || s.Switches >= last {
@@ -176,16 +177,19 @@ func (s *soak) stretch(ctx context.Context, last int) error {
 			return nil
 		}
 		s.Kills++
+		struck = true
 		err := s.fleet.Switch(ctx, c)
 		s.Switches++
 		return err
 	})
 	s.Verdict = v
-	s.Struck = append(s.Struck, c)
+	if struck || c.Outcome != rig.Held {
+		s.Struck = append(s.Struck, c)
+	}
 	if c.Outcome != rig.Held {
 		s.Failed++
 	}
-	fmt.Printf("%4d of %d switches, %d kills; the last: %s at %s %v: %s\n", s.Switches, s.switches, s.Kills, c.Component, c.Point, c.Ends, c.Outcome)
+	fmt.Printf("%4d of %d switches, %d kills (%s at %s: %t) %v: %s\n", s.Switches, s.switches, s.Kills, c.Component, c.Point, struck, c.Ends, c.Outcome)
 	if !well {
 		return errors.Join(ctx.Err(), fmt.Errorf("%s at %s: %s", c.Component, c.Point, c.Outcome))
 	}

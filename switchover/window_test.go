@@ -1,0 +1,59 @@
+package switchover_test
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"drover/chunk"
+	"drover/internal/failure"
+	"drover/switchover"
+)
+
+// A switch that was asked for while the applier stands still ends at its deadline
+// and goes back. What is asked is a marker's passage: an estimate of the lag would
+// have let it through.
+func TestLanesThatStandStillNeverPublish(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(chunk.Preparing)
+		f.behind = true
+		_, err := f.switcher().Fence(t.Context(), 1, nil)
+		require.True(t, failure.HasCode(err, "switch.deadline"), "%v", err)
+		require.Equal(t, chunk.Fencing, f.state(1), "reads were closed before the lanes had everything")
+		_, err = f.switcher().Publish(t.Context(), switchover.PublishInput{Attempt: 1})
+		require.True(t, failure.Is(err, failure.Lost), "%v", err)
+
+		w := f.watchdog()
+		w.Look(t.Context())
+		w.Wait()
+		require.Equal(t, chunk.AttemptAborted, f.state(1))
+		require.Equal(t, map[chunk.PlacementID]chunk.AttemptID{placementA.ID: 1}, f.granted, "the source serves on, and nobody else")
+	})
+}
+
+// A primary that was elected between the fence and the final marker may have let
+// something pass: the window begins again under it, with markers of its own.
+func TestNewPrimaryStartsTheFenceAgain(t *testing.T) {
+	t.Parallel()
+
+	f := newFleet(chunk.Preparing)
+	f.reigns = []int64{4, 5} // at the fence, and behind the final marker
+	timeline, err := f.switcher().Fence(t.Context(), 1, nil)
+	require.NoError(t, err)
+	require.Equal(t, chunk.Closing, f.state(1))
+	var got []chunk.Marker
+	for _, m := range f.markers {
+		got = append(got, chunk.Marker{Kind: m.Kind, Round: m.Round})
+	}
+	require.Equal(t, []chunk.Marker{
+		{Kind: chunk.DrainedMarker, Round: 1}, {Kind: chunk.FinalMarker, Round: 1},
+		{Kind: chunk.DrainedMarker, Round: 2}, {Kind: chunk.FinalMarker, Round: 2},
+	}, got)
+	var steps []string
+	for _, m := range timeline {
+		steps = append(steps, m.Step)
+	}
+	require.Contains(t, steps, "again")
+}
