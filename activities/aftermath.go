@@ -102,3 +102,33 @@ func together(words []word, edge func(int) time.Duration) (contract.Traffic, con
 	t.P50MS, t.P99MS = ms(0.5), ms(0.99)
 	return t, w
 }
+
+// envelope is what one proxy has learned about one caller.
+type envelope struct {
+	Writes     int64 `json:"writes"`
+	Unnumbered int64 `json:"unnumbered"`
+	ShortestMS int64 `json:"shortest_ms"`
+	GaveUp     int64 `json:"gave_up"`
+	PatienceMS int64 `json:"patience_ms"`
+}
+
+// callers gives what the proxies have learned about those who use them, each once for
+// each proxy.
+func (a *Activities) callers(ctx context.Context) ([]gate.Caller, error) {
+	all, err := a.Store.ProxyClients(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]gate.Caller, 0, len(all))
+	for _, c := range all {
+		var e envelope
+		if err := json.Unmarshal(c.Envelope, &e); err != nil {
+			return nil, fmt.Errorf("what %s says about %s: %w", c.Proxy, c.User, err)
+		}
+		out = append(out, gate.Caller{
+			User: c.User, App: c.App, Writes: e.Writes, Unrepeated: e.Unnumbered, GaveUp: e.GaveUp,
+			Shortest: time.Duration(e.ShortestMS) * time.Millisecond, Patience: time.Duration(e.PatienceMS) * time.Millisecond,
+		})
+	}
+	return out, nil
+}

@@ -106,6 +106,10 @@ func (a *Activities) measure(ctx context.Context, in contract.GateInput) contrac
 			open, err = a.openWork(ctx, in.From)
 			return []contract.Check{gate.Open(open, time.Duration(in.WaitForOpen), err)}
 		},
+		func() []contract.Check {
+			all, err := a.callers(ctx)
+			return []contract.Check{gate.Callers(all, l.FenceDeadline, err)}
+		},
 	}
 	results := make([][]contract.Check, len(measures))
 	var wg sync.WaitGroup
