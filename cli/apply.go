@@ -394,5 +394,5 @@ func newFleetCommand(a *app) *cobra.Command {
 	}
 	history.Flags().Int64Var(&show, "show", 0, "version to print as it was applied")
 	a.cfg.Flags(history.Flags(), config.Common)
-	return group("fleet", "Look at the desired state", history)
+	return group("fleet", "Look at the desired state, and upgrade all shards", history, newFleetUpgrade(a))
 }

@@ -17,7 +17,7 @@ import (
 )
 
 func newShardCommand(a *app) *cobra.Command {
-	return group("shard", "Register replica sets and look at them", newShardAdd(a), newShardList(a), newShardCheck(a), newShardRemediate(a), newLayoutCommand(a), newShardDrain(a), newShardRemove(a))
+	return group("shard", "Register replica sets and look at them", newShardAdd(a), newShardList(a), newShardCheck(a), newShardRemediate(a), newLayoutCommand(a), newShardDrain(a), newShardRemove(a), newShardUpgrade(a))
 }
 
 func newShardAdd(a *app) *cobra.Command {

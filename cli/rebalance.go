@@ -227,7 +227,8 @@ func (a *app) printPlan(p planned) error {
 
 func newRebalanceCommand(a *app) *cobra.Command {
 	return group("rebalance", "Plan and run moves that level the fleet, and follow what was started",
-		newRebalancePlan(a, false), newRebalancePlan(a, true), newRebalanceStatus(a), newRebalanceStop(a))
+		newRebalancePlan(a, false), newRebalancePlan(a, true), newRebalanceStatus(a), newRebalanceStop(a),
+		newRebalanceAsk(a, contract.RollbackUpdate), newRebalanceAsk(a, contract.CompleteUpdate))
 }
 
 // newRebalancePlan makes rebalance plan and rebalance start.

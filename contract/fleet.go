@@ -26,6 +26,7 @@ const (
 	BinPackIntent   = "binpack"   // empty as many shards as possible
 	IsolateIntent   = "isolate"   // a chunk or key on a shard of its own
 	ReconcileIntent = "reconcile" // what the placement rules say
+	UpgradeIntent   = "upgrade"   // shards on to others that run a newer version
 )
 
 // RebalanceID is the workflow id of an intent: the same one cannot run twice at once.
@@ -44,6 +45,7 @@ type PlannedMove struct {
 	Bytes   int64    `json:"bytes"`
 	Reason  string   `json:"reason"`
 	Reshape *Reshape `json:"reshape,omitempty"` // nil: the chunk moves as it is
+	Wave    int      `json:"wave,omitempty"`    // begins when all moves of lower waves have served for the soak
 }
 
 // RebalanceInput starts an intent: the moves of a plan, so many at once.
@@ -57,6 +59,9 @@ type RebalanceInput struct {
 	BurnIn      Duration        `json:"burnIn,omitempty"`  // of each move
 	Approval    string          `json:"approval,omitempty"`
 	Complete    string          `json:"complete,omitempty"`
+	AfterSwitch string          `json:"afterSwitch,omitempty"` // as of a move
+	Soak        Duration        `json:"soak,omitempty"`        // that a wave serves before the next one begins
+	StopAtFirst bool            `json:"stopAtFirst,omitempty"` // no further move after one that failed or wants a person
 	RequestedBy string          `json:"requestedBy"`
 	Reason      string          `json:"reason,omitempty"`
 	Resumed     *RebalanceState `json:"resumed,omitempty"` // set by the workflow itself
@@ -75,8 +80,9 @@ const (
 // MoveState is how far one move has come.
 type MoveState struct {
 	PlannedMove
-	State string `json:"state"`
-	Why   string `json:"why,omitempty"`
+	State string    `json:"state"`
+	Why   string    `json:"why,omitempty"`
+	Since time.Time `json:"since,omitzero"` // when it was first seen to serve
 }
 
 // RebalanceState answers the status query, and goes from one run to the next.

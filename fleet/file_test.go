@@ -64,7 +64,7 @@ func TestErrorsNameLineAndField(t *testing.T) {
 		"unknown shard":      {"shard: shard-b}", "shard: shard-c}", `line 19: placement.tenants[0].shard "shard-c" is not among shards`},
 		"orphaned by a zone": {"shard: shard-b}", "zone: eu}", `no shard is in zone "eu"`},
 		"two places":         {"shard: shard-b}", "shard: shard-b, zone: eu}", "line 19: placement.tenants[0] want one of shard and zone"},
-		"array as key":       {"key: c-17", "key: [1]", "line 19: placement.tenants[0].key"},
+		"array as key":       {"key: c-17", "key: []", "line 19: placement.tenants[0].key"},
 		"rule twice":         {"shard: shard-b}]", "shard: shard-b}, {database: shop, key: c-17, shard: shard-a}]", "is there already, on line 19"},
 		"emptied":            {"shards:\n  - name: shard-a\n  - name: shard-b\n    uriEnv: SHARD_B\n", "shards: []\n", "line 1: shards shards is empty: that would empty the fleet"},
 		"no yaml":            {"shards:", "shards: [", "line"},

@@ -52,6 +52,7 @@ type View struct {
 	Filled    map[string]string   // shards that open intents fill, by intent
 	Silent    []contract.Refused  // shards that did not answer
 	Conflicts []contract.Refused  // chunks that the rules want in two places
+	Versions  map[string]string   // of MongoDB, by shard
 }
 
 // Reader reads fleets.
@@ -93,6 +94,10 @@ func (r *Reader) Read(ctx context.Context) (View, error) {
 		v.Databases[d.Name] = d
 	}
 	v.Fleet.At = at
+	v.Versions = map[string]string{}
+	for _, s := range shards {
+		v.Versions[s.Name] = s.Capabilities.Version
+	}
 	r.capacities(&v, shards)
 	if err := r.claims(ctx, &v); err != nil {
 		return v, err

@@ -122,6 +122,7 @@ func (r *intent) run(ctx workflow.Context) error {
 // start begins moves while there is room for them.
 func (r *intent) start(ctx workflow.Context) {
 	for i := range r.state.Moves {
+		r.judge()
 		m := &r.state.Moves[i]
 		if m.State != contract.MoveWaiting {
 			continue
@@ -130,10 +131,43 @@ func (r *intent) start(ctx workflow.Context) {
 			m.State, m.Why = contract.MoveNotBegun, r.state.Stopped
 			continue
 		}
-		if r.count(contract.MoveRunning) >= r.in.AtOnce {
+		if r.count(contract.MoveRunning) >= r.in.AtOnce || !r.ripe(ctx, m.Wave) {
 			return
 		}
 		r.begin(ctx, m)
+	}
+}
+
+// ripe reports whether the moves of a wave may begin: those of all lower ones have
+// ended, or have served for the soak.
+func (r *intent) ripe(ctx workflow.Context, wave int) bool {
+	for _, m := range r.state.Moves {
+		if m.Wave >= wave {
+			continue
+		}
+		switch m.State {
+		case contract.MoveWaiting, contract.MoveRunning:
+			return false
+		case contract.MoveServing:
+			if workflow.Now(ctx).Sub(m.Since) < time.Duration(r.in.Soak) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// judge stops an intent that is to stop at the first failure: a move that failed, or
+// that wants a person (a validation that found a difference, a worse p99).
+func (r *intent) judge() {
+	if !r.in.StopAtFirst || r.stopped {
+		return
+	}
+	for _, m := range r.state.Moves {
+		if m.State == contract.MoveFailed || m.Why != "" && (m.State == contract.MoveRunning || m.State == contract.MoveServing) {
+			r.stopped, r.state.Stopped = true, fmt.Sprintf("at the first failure, of %s: %s", m.Chunk, m.Why)
+			return
+		}
 	}
 }
 
@@ -152,11 +186,14 @@ func (r *intent) begin(ctx workflow.Context, m *contract.MoveState) {
 			contract.ChunkIDAttribute.ValueSet(string(m.Chunk)), contract.TargetShardAttribute.ValueSet(m.To)),
 	})
 	in := contract.MigrateInput{
-		Chunk: m.Chunk, To: m.To, Reshape: m.Reshape, BurnIn: r.in.BurnIn, Approval: r.in.Approval, Complete: r.in.Complete,
+		Chunk: m.Chunk, To: m.To, Reshape: m.Reshape, BurnIn: r.in.BurnIn, Approval: r.in.Approval, Complete: r.in.Complete, AfterSwitch: r.in.AfterSwitch,
 		RequestedBy: r.in.RequestedBy, Reason: r.state.ID + ": " + m.Reason,
 	}
-	if r.in.Kind == contract.BinPackIntent {
+	switch r.in.Kind {
+	case contract.BinPackIntent:
 		in.Kind = contract.BinPackKind
+	case contract.UpgradeIntent:
+		in.Kind = contract.UpgradeKind
 	}
 	f := workflow.ExecuteChildWorkflow(child, contract.MigrateChunkWorkflow, in)
 	if err := f.GetChildWorkflowExecution().Get(ctx, nil); err != nil {
@@ -171,7 +208,7 @@ func (r *intent) begin(ctx workflow.Context, m *contract.MoveState) {
 // to look again.
 func (r *intent) wait(ctx workflow.Context) error {
 	every := lookSeldom
-	if r.count(contract.MoveRunning) > 0 {
+	if r.count(contract.MoveRunning) > 0 || r.in.Soak > 0 && r.count(contract.MoveWaiting) > 0 {
 		every = lookOften
 	}
 	r.state.WaitingFor = fmt.Sprintf("%d moves that run and %d in burn-in; %d wait for their turn",
@@ -210,7 +247,7 @@ func (r *intent) look(ctx workflow.Context) error {
 	for _, s := range seen {
 		for i := range r.state.Moves {
 			if m := &r.state.Moves[i]; m.Chunk == s.Chunk {
-				r.saw(m, s)
+				r.saw(ctx, m, s)
 			}
 		}
 	}
@@ -233,10 +270,13 @@ func (r *intent) ended(ctx workflow.Context, m *contract.MoveState, f workflow.F
 
 // saw takes in how far a move has come. One that this run has a future of ends by
 // that.
-func (r *intent) saw(m *contract.MoveState, s contract.SeenMove) {
+func (r *intent) saw(ctx workflow.Context, m *contract.MoveState, s contract.SeenMove) {
 	m.Why, r.seen[m.Chunk] = s.Attention, true
 	switch s.Phase {
 	case chunk.BurnIn, chunk.Completing:
+		if m.State != contract.MoveServing {
+			m.Since = workflow.Now(ctx)
+		}
 		m.State = contract.MoveServing
 	case chunk.Done, chunk.Aborted:
 		if r.children[m.Chunk] != nil {

@@ -28,6 +28,9 @@ type herd struct {
 	burnIn  time.Duration
 	fail    map[chunk.ID]error
 	phases  map[chunk.ID]chunk.Phase
+	wants   map[chunk.ID]string    // attention, once it serves
+	times   map[chunk.ID]time.Time // when each began
+	kinds   map[string]bool        // of the moves that began
 	running int
 	most    int // that copied at once
 	begun   []chunk.ID
@@ -39,7 +42,8 @@ type herd struct {
 func newHerd() *herd {
 	h := &herd{
 		env: new(testsuite.WorkflowTestSuite).NewTestWorkflowEnvironment(), takes: time.Minute, burnIn: time.Hour,
-		fail: map[chunk.ID]error{}, phases: map[chunk.ID]chunk.Phase{},
+		fail: map[chunk.ID]error{}, phases: map[chunk.ID]chunk.Phase{}, wants: map[chunk.ID]string{},
+		times: map[chunk.ID]time.Time{}, kinds: map[string]bool{},
 	}
 	h.env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{&workers.Failures{}}})
 	h.env.RegisterWorkflowWithOptions(workflows.Rebalance, workflow.RegisterOptions{Name: contract.RebalanceWorkflow})
@@ -55,7 +59,11 @@ func newHerd() *herd {
 	contract.LookAtMoves.Register(h.env, func(_ context.Context, in contract.LookInput) (out []contract.SeenMove, _ error) {
 		for _, c := range in.Chunks {
 			if p, ok := h.phases[c]; ok {
-				out = append(out, contract.SeenMove{Chunk: c, Phase: p})
+				seen := contract.SeenMove{Chunk: c, Phase: p}
+				if p == chunk.BurnIn {
+					seen.Attention = h.wants[c]
+				}
+				out = append(out, seen)
 			}
 		}
 		return out, nil
@@ -66,6 +74,7 @@ func newHerd() *herd {
 // move is the double of a move.
 func (h *herd) move(ctx workflow.Context, in contract.MigrateInput) (contract.MigrateResult, error) {
 	h.begun = append(h.begun, in.Chunk)
+	h.times[in.Chunk], h.kinds[in.Kind] = workflow.Now(ctx), true
 	if err := h.fail[in.Chunk]; err != nil {
 		return contract.MigrateResult{}, err
 	}
@@ -131,6 +140,54 @@ func TestIntentGoesOnWhenAMoveFails(t *testing.T) {
 	require.Equal(t, 1, r.Failed)
 	require.Equal(t, contract.MoveFailed, r.Moves[1].State)
 	require.Contains(t, r.Moves[1].Why, "no room on shard-b")
+}
+
+// TestWaveBeginsWhenTheOneBeforeHasServed: a campaign takes so many shards at once.
+func TestWaveBeginsWhenTheOneBeforeHasServed(t *testing.T) {
+	t.Parallel()
+
+	h := newHerd()
+	in := intentOf(4)
+	in.Kind, in.AtOnce, in.Soak = contract.UpgradeIntent, 4, contract.Duration(20*time.Minute)
+	in.Moves[2].Wave, in.Moves[3].Wave = 1, 1
+	r := h.run(t, in)
+	require.Equal(t, 4, r.Done)
+	require.Equal(t, map[string]bool{contract.UpgradeKind: true}, h.kinds)
+	first, second := h.times["shop/0002"], h.times["shop/0003"]
+	require.GreaterOrEqual(t, second.Sub(first), h.takes+20*time.Minute)
+	require.Less(t, second.Sub(first), h.burnIn, "burn-in goes on beside the next wave")
+	require.Equal(t, h.times["shop/0003"], h.times["shop/0004"])
+}
+
+// TestCampaignStopsAtTheFirstFailure: of a move, or of a chunk that is worse off.
+func TestCampaignStopsAtTheFirstFailure(t *testing.T) {
+	t.Parallel()
+
+	for name, trouble := range map[string]func(*herd){
+		"failed": func(h *herd) {
+			h.fail["shop/0001"] = temporal.NewNonRetryableApplicationError("they differ", "validation.mismatch", nil)
+		},
+		"worse p99": func(h *herd) { h.wants["shop/0001"] = "after attempt 3 on shard-b: p99 90ms, was 4ms" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHerd()
+			trouble(h)
+			in := intentOf(3)
+			in.AtOnce, in.Soak, in.StopAtFirst = 1, contract.Duration(20*time.Minute), true
+			in.Moves[1].Wave, in.Moves[2].Wave = 1, 2
+			r := h.run(t, in)
+			require.Contains(t, r.Stopped, "at the first failure, of shop/0001")
+			require.Equal(t, []chunk.ID{"shop/0001"}, h.begun)
+			require.Equal(t, 2, r.NotBegun)
+
+			h = newHerd()
+			trouble(h)
+			in.StopAtFirst = false
+			h.run(t, in)
+			require.Len(t, h.begun, 3, "others go on")
+		})
+	}
 }
 
 // TestIntentStops: no further move is started, those that run go on to their end.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,6 +19,7 @@ import (
 	"drover/contract"
 	"drover/demo/workload"
 	"drover/internal/failure"
+	"drover/metadata"
 )
 
 // drover runs one command and gives its status and what it printed.
@@ -82,6 +84,8 @@ placement:
 	require.Contains(t, out, "pin of "+string(f.hot.Chunk.ID))
 	require.Contains(t, out, "in place    yes")
 
+	f.upgradesAndBack(a, c)
+
 	rules, _, _ := strings.Cut(content, "placement:")
 	require.NoError(t, os.WriteFile(file, []byte(strings.Replace(rules, "name: app", "name: other", 1)), 0o600))
 	status, _, errs = f.drover("apply", "-f", file, "--yes")
@@ -103,6 +107,51 @@ placement:
 	require.Zero(t, f.on(a), "it is empty")
 	f.check(false)
 	f.removes(a)
+}
+
+// upgradesAndBack moves what is on a shard to one that is said to be newer, goes back,
+// and removes the copies.
+func (f *fleet) upgradesAndBack(from, to string) {
+	f.t.Helper()
+	ctx := f.t.Context()
+	sh, err := f.store.Shard(ctx, from)
+	require.NoError(f.t, err)
+	status, _, errs := f.drover("shard", "upgrade", from, "--to", to)
+	require.Equal(f.t, 1, status)
+	require.Contains(f.t, errs, "upgrade.not_newer")
+	old := sh.Capabilities
+	old.Version = "6.0.4"
+	require.NoError(f.t, f.store.SetCapabilities(ctx, from, old))
+	status, out, errs := f.drover("fleet", "upgrade", "--to", "8.0")
+	require.Zero(f.t, status, errs)
+	require.Contains(f.t, out, "no empty shard outside of all zones runs 8.0 or newer", "the target holds a chunk")
+	status, out, errs = f.drover("shard", "upgrade", from, "--to", to, "--yes")
+	require.Zero(f.t, status, errs+out)
+	id := "rebalance/upgrade/" + from
+	served := func(on string) bool {
+		routes, err := f.store.Routes(ctx, "app")
+		n := 0
+		for _, r := range routes {
+			if r.Placement.Shard == on {
+				n++
+			}
+		}
+		return err == nil && n == 2 && on == to || n == 1 && on == from
+	}
+	require.True(f.t, eventually(f.t, func() bool { return served(to) }), "the upgrade does not switch")
+	back := func() bool {
+		status, _, _ := f.drover("rebalance", "rollback", id, "--reason", "drill", "--yes")
+		return status == 0
+	}
+	require.True(f.t, eventually(f.t, func() bool { return back() && served(from) }), "it does not go back")
+	require.True(f.t, eventually(f.t, func() bool {
+		back() // what went back is given up
+		all, err := f.store.Intents(ctx, 10)
+		return err == nil && slices.ContainsFunc(all, func(i metadata.Intent) bool { return i.WorkflowID == id && i.EndedAt != nil })
+	}), "its copies are not removed")
+	require.NoError(f.t, f.store.SetCapabilities(ctx, from, sh.Capabilities))
+	require.Equal(f.t, 1, f.on(from))
+	require.Equal(f.t, 1, f.on(to))
 }
 
 // removes takes an empty shard out of the fleet.
