@@ -179,6 +179,8 @@ func (v View) sides(want [3]int, rank Criticality) (old []candidate, spare []str
 			old = append(old, candidate{name: s.Name, critical: critical[i], ops: ops[i]})
 		}
 	}
-	slices.SortStableFunc(old, func(a, b candidate) int { return cmp.Or(cmp.Compare(a.critical, b.critical), cmp.Compare(a.ops, b.ops)) })
+	slices.SortStableFunc(old, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.critical, b.critical), cmp.Compare(a.ops, b.ops))
+	})
 	return old, spare, refused
 }

@@ -46,7 +46,7 @@ func TestLiveAdoption(t *testing.T) {
 	require.NoError(t, old.RunCommand(ctx, bson.D{
 		{Key: "createUser", Value: "app"}, {Key: "pwd", Value: "app"}, {Key: "roles", Value: bson.A{"readWrite"}},
 	}).Err())
-	direct := f.connect(strings.Replace(f.shards[a].URI(), "mongodb://", "mongodb://app:app@", 1)+"&authSource=legacy").Database("legacy").Collection("orders")
+	direct := f.connect(strings.Replace(f.shards[a].URI(), "mongodb://", "mongodb://app:app@", 1) + "&authSource=legacy").Database("legacy").Collection("orders")
 	through := f.connect("mongodb://" + strings.Join(f.proxies, ",") + "/").Database("shop").Collection("orders")
 	insert := func(coll *mongo.Collection, id int) error {
 		_, err := coll.InsertOne(ctx, bson.D{{Key: "_id", Value: id}, {Key: "customer", Value: "c-1"}, {Key: "ref", Value: id}})
