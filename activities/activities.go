@@ -4,6 +4,8 @@ package activities
 
 import (
 	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -57,6 +59,9 @@ type Activities struct {
 	throttles  throttles
 	capacities capacities
 	crowd      Crowd // of activities that show their progress
+
+	seams     sync.Map // of seamKey: where markers were found
+	seamsKept atomic.Int64
 }
 
 // Metrics of the parts that activities run.

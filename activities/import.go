@@ -187,12 +187,32 @@ func (a *Activities) importer(ctx context.Context, m metadata.Migration, primary
 // search that hangs on its connection is better begun anew.
 const findMarkerFor = 30 * time.Second
 
-// findMarker looks for a marker that was written before.
+// findMarker looks for a marker that was written before. Where it was found it
+// stays: a move asks for its start several times, and each search reads the log.
 func (a *Activities) findMarker(ctx context.Context, name, key string) ([]cdc.Seam, error) {
+	at := seamKey{name, key}
+	if found, ok := a.seams.Load(at); ok {
+		return found.([]cdc.Seam), nil //nolint:forcetypeassert // as it was stored
+	}
 	ctx, cancel := context.WithTimeout(ctx, findMarkerFor)
 	defer cancel()
-	return a.Log.FindMarker(ctx, name, key, nil)
+	found, err := a.Log.FindMarker(ctx, name, key, nil)
+	if err != nil {
+		return nil, err
+	}
+	if a.seamsKept.Add(1) > mostSeams {
+		a.seams.Clear()
+		a.seamsKept.Store(1)
+	}
+	a.seams.Store(at, found)
+	return found, nil
 }
+
+// seamKey names a marker in a shard's log.
+type seamKey struct{ shard, marker string }
+
+// mostSeams bounds how many places are remembered.
+const mostSeams = 4096
 
 // slicesPort gives the importer its durable slices.
 type slicesPort struct{ store *metadata.Store }

@@ -378,8 +378,12 @@ func (l *Log) backward(ctx context.Context, shard string, partition int32, end i
 		return Seam{}, err
 	}
 	first := starts[partition]
+	held := l.heldFrom(tailKey{shard, partition})
 	for to, length := end, int64(1024); to > first; length *= 4 {
 		from := max(first, to-length)
+		if to == end && held > first && held < end { // what is in memory needs no connection
+			from = held
+		}
 		var found Seam
 		err := l.stretch(ctx, shard, partition, from, to, func(offset int64, e *event.Event) {
 			if found.Seq == 0 && marks(e, key) {

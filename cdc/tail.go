@@ -84,6 +84,22 @@ func (l *Log) join(ctx context.Context, key tailKey) *tail {
 	return t
 }
 
+// heldFrom gives the offset of the oldest record that is in memory, -1 when none is.
+func (l *Log) heldFrom(key tailKey) int64 {
+	l.tails.mu.Lock()
+	t, ok := l.tails.open[key]
+	l.tails.mu.Unlock()
+	if !ok {
+		return -1
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ended || len(t.items) == t.head {
+		return -1
+	}
+	return t.first
+}
+
 // leave ends one reader's use of a tail.
 func (l *Log) leave(t *tail) {
 	l.tails.mu.Lock()

@@ -192,3 +192,61 @@ func TestStalledReaderIsOpenedAgain(t *testing.T) {
 	require.NoError(t, w.readTo(ctx, 0, 10))
 	require.Greater(t, made.n.Load(), int64(3))
 }
+
+// TestRecentMarkersAreFoundInMemory: many moves that look for their start do not
+// each open connections for it.
+func TestRecentMarkersAreFoundInMemory(t *testing.T) {
+	t.Parallel()
+
+	w := newWritten(t)
+	w.add(t, 50)
+	var sessions sync.Map
+	w.cluster.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		w.cluster.KeepControl()
+		sessions.Store(r.(*kmsg.FetchRequest).SessionID, true)
+		return nil, nil, false
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ended := make(chan error, 2)
+	var atEnd, marked [2]chan struct{}
+	for p, from := range []int64{50, 0} {
+		atEnd[p], marked[p] = make(chan struct{}), make(chan struct{})
+		go func() {
+			waits := false
+			ended <- w.log.Read(ctx, w.shard, int32(p), from, func(_ int64, e *event.Event) error { //nolint:gosec // one of two
+				switch {
+				case e != nil:
+					close(marked[p])
+				case !waits:
+					waits = true
+					close(atEnd[p])
+				}
+				return nil
+			})
+		}()
+	}
+	<-atEnd[0]
+	<-atEnd[1]
+	m := chunk.Marker{Kind: chunk.StartMarker, Migration: 9, Placement: 42}
+	for p := range int32(2) {
+		value, err := (&event.Event{Seq: w.seq + 1, Prev: w.seq, Op: event.Mark, Marker: &m}).Encode()
+		require.NoError(t, err)
+		w.client.Produce(ctx, &kgo.Record{Topic: chunk.Topic(w.shard), Partition: p, Value: value}, nil)
+	}
+	require.NoError(t, w.client.Flush(ctx))
+	<-marked[0]
+	<-marked[1]
+	for range 10 {
+		seams, err := w.log.FindMarker(ctx, w.shard, m.Key(), nil)
+		require.NoError(t, err)
+		require.Equal(t, int64(50), seams[0].Offset)
+		require.Equal(t, int64(0), seams[1].Offset)
+	}
+	n := 0
+	sessions.Range(func(any, any) bool { n++; return true })
+	require.Less(t, n, 8, "fetch sessions for 10 searches")
+	cancel()
+	require.ErrorIs(t, <-ended, context.Canceled)
+	require.ErrorIs(t, <-ended, context.Canceled)
+}
