@@ -41,7 +41,7 @@ func newMigrateQuarantine(a *app) *cobra.Command {
 			"each of them. Make the document on the target what it is on the source just before the event (drover log show tells its story), take\n" +
 			"the event out with --release, and resume the move: what does not fit then is quarantined anew. Exit status 3: some are open.",
 		Example: "  drover migrate quarantine flights/0003 --output json\n" +
-			"  drover migrate quarantine flights/0003 --release && drover migrate resume flights/0003",
+			"  drover migrate quarantine flights/0003 --release",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withStore(cmd, func(ctx context.Context, store *metadata.Store) error {
 				return a.quarantine(ctx, store, chunk.ID(args[0]), release)
