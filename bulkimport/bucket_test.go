@@ -37,7 +37,9 @@ func answering(t *testing.T, status int, body string) Bucket {
 // a person, with what to do; any other one is tried again.
 func TestBucketThatRefusesStopsTheMove(t *testing.T) {
 	t.Parallel()
-	answer := func(code string) string { return fmt.Sprintf(`<Error><Code>%s</Code><Message>m</Message></Error>`, code) }
+	answer := func(code string) string {
+		return fmt.Sprintf(`<Error><Code>%s</Code><Message>m</Message></Error>`, code)
+	}
 	for name, tc := range map[string]struct {
 		status int
 		body   string

@@ -37,11 +37,12 @@ type batch struct {
 	bytes Bytes
 }
 
-// Bounds of a batch: well below a server's maxMessageSizeBytes (48 MB) and
+// Bounds of a batch: large enough to cost little, and small enough that several
+// of them are a small part of any cache and hold up nobody for long; well below a server's maxMessageSizeBytes (48 MB) and
 // maxWriteBatchSize (100,000). One document may be larger than batchBytes.
 const (
-	batchDocuments = 2_000
-	batchBytes     = 4 * MiB
+	batchDocuments = 1_000
+	batchBytes     = 2 * MiB
 )
 
 // takes reports whether doc may go into the batch.

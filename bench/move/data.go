@@ -24,7 +24,7 @@ const (
 	collectionName = "docs"
 	sourceDB       = "bench_0001_p1"
 	padding        = 250
-	batchSize      = 2000 // what the import uses
+	batchSize      = 1000 // what the import uses
 	loaders        = 3    // likewise
 )
 

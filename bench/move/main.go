@@ -15,6 +15,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"syscall"
@@ -41,6 +42,8 @@ type settings struct {
 	scale float64       // of the number of documents
 	moves int
 	peers bool
+
+	profile string
 }
 
 // part measures something.
@@ -99,6 +102,17 @@ func run(ctx context.Context, out io.Writer) error {
 	if err := b.read(); err != nil {
 		return err
 	}
+	if o.profile != "" {
+		f, err := os.Create(o.profile)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = f.Close() }()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
 	var failed []error
 	for _, p := range parts {
 		if !slices.Contains(o.parts, p.name) {
@@ -132,6 +146,7 @@ func parse() (o settings, err error) {
 	flag.DurationVar(&o.limit, "limit", 5*time.Minute, "most that each side of a comparison may take")
 	flag.Float64Var(&o.scale, "scale", 1, "share of the number of documents")
 	flag.IntVar(&o.moves, "moves", 500, "chunks that move at once in part concurrent")
+	flag.StringVar(&o.profile, "cpuprofile", "", "file for a CPU profile of this process; workers have their own")
 	flag.BoolVar(&o.peers, "peers", true, "compare with mongodump, mongorestore and pcsm where they are on PATH")
 	flag.Parse()
 	o.parts = strings.Split(chosen, ",")
