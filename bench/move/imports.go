@@ -69,6 +69,10 @@ func importOnce(ctx context.Context, s *servers, id int, from, to *mongo.Client,
 // targetDB is where an import goes.
 func targetDB(id int) string { return fmt.Sprintf("bench_%04d_p2", id) }
 
+// padding keeps the bytes what they are when there are fewer documents: a smaller
+// cache than these would not hold what the loaders send at once.
+func (o settings) padding() int { return int((padding+110)/o.scale) - 110 }
+
 // lastStretch is the end of a run that is compared: the last minute of five, and as
 // much of shorter ones.
 func (o settings) lastStretch() time.Duration { return o.limit / 5 }
@@ -80,7 +84,7 @@ func measureCached(ctx context.Context, b *bench) (err error) {
 	if err != nil {
 		return err
 	}
-	docs, err := documents(int(300_000 * b.o.scale))
+	docs, err := documents(int(300_000*b.o.scale), padding)
 	if err != nil {
 		return err
 	}
@@ -162,7 +166,7 @@ func measureLarger(ctx context.Context, b *bench) (err error) {
 	if err != nil {
 		return err
 	}
-	docs, err := documents(int(800_000 * b.o.scale))
+	docs, err := documents(int(800_000*b.o.scale), b.o.padding())
 	if err != nil {
 		return err
 	}
@@ -178,7 +182,7 @@ func measureLarger(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	b.say("%d documents are on the source", len(docs))
-	cache := int(64 * max(b.o.scale, 0.25))
+	const cache = 64
 	r, random, err := b.sortedAndRandom(ctx, s, from, indexes, docs, cache, 1)
 	if err != nil {
 		return err
@@ -252,7 +256,7 @@ func measureIndexes(ctx context.Context, b *bench) (err error) {
 	if err != nil {
 		return err
 	}
-	docs, err := documents(int(400_000 * b.o.scale))
+	docs, err := documents(int(400_000*b.o.scale), b.o.padding())
 	if err != nil {
 		return err
 	}
@@ -270,7 +274,7 @@ func measureIndexes(ctx context.Context, b *bench) (err error) {
 	for _, n := range []int{1, 2, 4} {
 		for kind, indexes := range map[string][]bson.D{"prefixed": prefixed(n), "independent": independent(n)} {
 			id++
-			r, random, err := b.sortedAndRandom(ctx, s, from, indexes, docs, int(32*max(b.o.scale, 0.25)), id)
+			r, random, err := b.sortedAndRandom(ctx, s, from, indexes, docs, 32, id)
 			if err != nil {
 				return err
 			}
