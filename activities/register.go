@@ -23,8 +23,12 @@ const roomFactor = 1.5
 //
 // Before: nothing. After: rows, target database, collections, indexes and roles
 // exist, and the start marker is in the source's log. A refusal leaves nothing
-// behind. If interrupted: run again; it adopts what is there.
+// behind. If interrupted: run again; it adopts what is there. A move whose earlier
+// run was ended from outside is given as it stands.
 func (a *Activities) RegisterMigration(ctx context.Context, in contract.RegisterInput) (contract.Plan, error) {
+	if plan, ok, err := a.leftBehind(ctx, in); ok || err != nil {
+		return plan, err
+	}
 	if err := a.checkSort(ctx, in); err != nil {
 		return contract.Plan{}, err
 	}
@@ -58,6 +62,31 @@ func (a *Activities) RegisterMigration(ctx context.Context, in contract.Register
 		return contract.Plan{}, errors.Join(err, a.forget(context.WithoutCancel(ctx), m))
 	}
 	return plan, nil
+}
+
+// leftBehind gives the move that an earlier run of the same workflow has brought
+// beyond its registration. Nothing is checked or made again for it.
+func (a *Activities) leftBehind(ctx context.Context, in contract.RegisterInput) (plan contract.Plan, ok bool, err error) {
+	m, ok, err := a.Store.OpenMigration(ctx, in.Chunk)
+	if err != nil || !ok || m.WorkflowID != in.WorkflowID || m.Phase == chunk.Registered {
+		return plan, false, err
+	}
+	if in.Reshape == nil { // one to another shard is refused, with where it goes
+		if m, err = a.Store.RegisterMigration(ctx, metadata.MigrationRequest{
+			Chunk: in.Chunk, Target: in.To, WorkflowID: in.WorkflowID, RequestedBy: in.RequestedBy,
+		}); err != nil {
+			return plan, false, err
+		}
+	}
+	legs, err := a.Store.Legs(ctx, m.ID)
+	if err != nil {
+		return plan, false, err
+	}
+	plan = contract.Plan{Ref: contract.Ref{Migration: m.ID, Chunk: m.Chunk.ID}, Source: m.Source, Target: m.Target, Phase: m.Phase}
+	if in.Reshape != nil {
+		plan.AllSides = sidesOf(legs)
+	}
+	return plan, true, nil
 }
 
 // checkSort refuses an order that cannot be read, or one of a collection that is

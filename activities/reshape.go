@@ -232,23 +232,28 @@ func (a *Activities) sample(ctx context.Context, in contract.RegisterInput, db c
 	return out, nil
 }
 
+// sidesOf gives every placement of a split or merge, each once.
+func sidesOf(legs []metadata.Migration) (all contract.AllSides) {
+	for _, l := range legs {
+		for _, side := range []struct {
+			list *[]chunk.Placement
+			p    chunk.Placement
+		}{{&all.Sources, l.Source}, {&all.Targets, l.Target}} {
+			if !slices.ContainsFunc(*side.list, func(o chunk.Placement) bool { return o.ID == side.p.ID }) {
+				*side.list = append(*side.list, side.p)
+			}
+		}
+	}
+	return all
+}
+
 // prepareReshape makes what a registered split or merge needs, on all its shards.
 func (a *Activities) prepareReshape(ctx context.Context, m metadata.Migration) (contract.Plan, error) {
 	legs, err := a.Store.Legs(ctx, m.ID)
 	if err != nil {
 		return contract.Plan{}, err
 	}
-	plan := contract.Plan{Ref: contract.Ref{Migration: m.ID, Chunk: m.Chunk.ID}, Source: m.Source, Target: m.Target}
-	for _, l := range legs {
-		for _, side := range []struct {
-			list *[]chunk.Placement
-			p    chunk.Placement
-		}{{&plan.Sources, l.Source}, {&plan.Targets, l.Target}} {
-			if !slices.ContainsFunc(*side.list, func(o chunk.Placement) bool { return o.ID == side.p.ID }) {
-				*side.list = append(*side.list, side.p)
-			}
-		}
-	}
+	plan := contract.Plan{Ref: contract.Ref{Migration: m.ID, Chunk: m.Chunk.ID}, Source: m.Source, Target: m.Target, AllSides: sidesOf(legs)}
 	for _, p := range plan.Sources {
 		set, err := a.Sides.Set(ctx, p.Shard)
 		if err != nil {

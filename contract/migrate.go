@@ -76,6 +76,7 @@ type Plan struct {
 	Target    chunk.Placement `json:"target"`
 	Documents int64           `json:"documents"` // at the time of registering
 	Bytes     int64           `json:"bytes"`
+	Phase     chunk.Phase     `json:"phase,omitempty"` // of a move whose earlier run was ended from outside; empty: it is new
 	AllSides
 }
 

@@ -31,6 +31,9 @@ func MigrateChunk(ctx workflow.Context, in contract.MigrateInput) (contract.Migr
 		{chunk.BurnIn, "burn-in", m.burnIn},
 		{chunk.Completing, "drop the old placement", m.complete},
 	} {
+		if m.passed(s.phase) {
+			continue
+		}
 		if err := m.do(ctx, s); err != nil {
 			return m.abandon(ctx, err)
 		}
@@ -69,7 +72,8 @@ type migration struct {
 	drilling      bool
 	cancelWatch   workflow.CancelFunc // ends the watch after a switch
 	completeAsked bool
-	resumed       bool // an operator said: try again
+	resumed       bool        // an operator said: try again
+	goesOnAt      chunk.Phase // where a move goes on whose earlier run was ended from outside; empty: it is new
 }
 
 // errAborted ends a move on an operator's word.

@@ -1,10 +1,12 @@
 package workflows
 
 import (
+	"slices"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
 
+	"drover/chunk"
 	"drover/contract"
 	"drover/internal/flow"
 )
@@ -22,11 +24,40 @@ func (m *migration) register(ctx workflow.Context) error {
 	m.status.Ref, m.status.Source, m.status.Target, m.status.Serving = plan.Ref, plan.Source, plan.Target, plan.Source
 	m.status.Documents, m.status.Bytes = plan.Documents, plan.Bytes
 	m.status.AllSides = plan.AllSides
-	return workflow.UpsertTypedSearchAttributes(ctx,
+	if err := workflow.UpsertTypedSearchAttributes(ctx,
 		contract.ChunkIDAttribute.ValueSet(string(m.in.Chunk)),
 		contract.SourceShardAttribute.ValueSet(plan.Source.Shard),
 		contract.TargetShardAttribute.ValueSet(plan.Target.Shard),
-		contract.NeedsAttentionAttribute.ValueSet(false))
+		contract.NeedsAttentionAttribute.ValueSet(false)); err != nil {
+		return err
+	}
+	return m.pickUp(ctx)
+}
+
+// pickUp finds out where a move goes on whose earlier run was ended from outside,
+// and who serves. What was not published is caught up with and compared anew.
+func (m *migration) pickUp(ctx workflow.Context) error {
+	if m.plan.Phase == "" {
+		return nil
+	}
+	m.attempted = true
+	if err := m.reconcile(ctx); err != nil {
+		return err
+	}
+	m.goesOnAt = m.plan.Phase
+	if m.plan.Phase == chunk.Aborting {
+		return errAborted
+	}
+	unpublished := m.serving.ID == m.plan.Source.ID
+	if unpublished && (m.plan.Phase == chunk.Validating || m.plan.Phase == chunk.Switching) {
+		m.goesOnAt = chunk.Replicating
+	}
+	return nil
+}
+
+// passed reports whether an earlier run has left a phase behind.
+func (m *migration) passed(p chunk.Phase) bool {
+	return m.goesOnAt != "" && slices.Index(chunk.Phases(), p) < slices.Index(chunk.Phases(), m.goesOnAt)
 }
 
 // importChunk copies every slice through S3 onto the target.

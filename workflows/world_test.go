@@ -38,6 +38,7 @@ type world struct {
 	tokens     map[string][]byte // of the last call of each activity
 	phases     []chunk.Phase
 	registered bool
+	standsAt   chunk.Phase // of an earlier run
 	dropped    map[chunk.PlacementID]bool
 	fenced     bool
 	attempts   int
@@ -109,7 +110,7 @@ func newEnv(t *testing.T, w *world) *testsuite.TestWorkflowEnvironment {
 	workers.RegisterWorkflows(env)
 	serve(env, w, contract.RegisterMigration, func(contract.RegisterInput) (contract.Plan, error) {
 		w.registered = true
-		return contract.Plan{Ref: ref, Source: source, Target: target, Documents: 10, Bytes: 100}, nil
+		return contract.Plan{Ref: ref, Source: source, Target: target, Documents: 10, Bytes: 100, Phase: w.standsAt}, nil
 	})
 	serve(env, w, contract.RecordPhase, func(in contract.PhaseInput) (contract.None, error) {
 		w.phases = append(w.phases, in.Phase)

@@ -307,6 +307,14 @@ func (f *fleet) migrate(approval string) {
 	require.NoError(f.t, err)
 }
 
+// startAgain ends the move's workflow from outside, as nobody should, and starts it
+// again: it goes on where it stood.
+func (f *fleet) startAgain(approval string) {
+	f.t.Helper()
+	require.NoError(f.t, f.temporal.TerminateWorkflow(f.t.Context(), starter.MigrateID(f.hot.Chunk.ID), "", f.t.Name()))
+	f.migrate(approval)
+}
+
 // await waits until the move is in a state.
 func (f *fleet) await(what string, is func(contract.Status) bool) contract.Status {
 	f.t.Helper()

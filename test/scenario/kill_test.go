@@ -68,7 +68,8 @@ func TestFencedShardRestarts(t *testing.T) {
 	f.check(true)
 }
 
-// TestTargetRestartsWhileLanesRun kills the target's server in replication.
+// TestTargetRestartsWhileLanesRun kills the target's server in replication. In
+// burn-in the workflow is terminated: started again it knows who serves.
 func TestTargetRestartsWhileLanesRun(t *testing.T) {
 	f := newFleet(t)
 	f.startWorker("worker")
@@ -80,6 +81,8 @@ func TestTargetRestartsWhileLanesRun(t *testing.T) {
 	target.Restart(t)
 	f.ask(contract.ApproveUpdate)
 	f.await("burn-in", inBurnIn)
+	f.startAgain(contract.Manual)
+	f.await("burn-in, where it stood", inBurnIn)
 	f.complete()
 	f.check(false)
 }
