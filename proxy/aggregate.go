@@ -104,7 +104,15 @@ func (p *Proxy) aggregateMerged(ctx context.Context, q *request, coll *collectio
 		if err != nil {
 			return err
 		}
-		c.streams = []*stream{{docs: docs, coll: coll.name}}
+		groups := &stream{docs: docs, coll: coll.name}
+		var size int64
+		for _, doc := range docs {
+			size += int64(len(doc))
+		}
+		if err := p.hold(groups, size); err != nil {
+			return err
+		}
+		c.streams = []*stream{groups}
 	}
 	return p.begin(ctx, q, c, batch)
 }

@@ -167,6 +167,7 @@ func (p *Proxy) countMerged(ctx context.Context, q *request, coll *collection, e
 			total += k
 		}
 	}
+	p.closeStreams(ctx, parts)
 	if total = max(0, total-c.skip); c.limit > 0 {
 		total = min(total, c.limit)
 	}

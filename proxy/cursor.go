@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -50,12 +51,27 @@ type stream struct {
 	docs  [][]byte // have come and were not given
 	key   string   // of the first of docs, in the cursor's order
 	asked bool     // key is valid
+	bytes int64    // of docs, as they came: counted in cursors
 }
 
 // cursors is every open cursor.
 type cursors struct {
-	mu  sync.Mutex
-	all map[int64]*cursor
+	bytes atomic.Int64 // of the batches that wait in them
+	mu    sync.Mutex
+	all   map[int64]*cursor
+}
+
+// hold counts a batch that a stream keeps in place of the last one, unless there is no
+// room for it.
+func (p *Proxy) hold(s *stream, n int64) error {
+	more := n - s.bytes
+	if now := p.cursors.bytes.Add(more); more > 0 && now > p.cfg.CursorBytes {
+		p.cursors.bytes.Add(-more)
+		p.metrics.refused("cursor_memory")
+		return refuse(codeMemoryLimit, "cursors over several chunks wait with more than %d MB in the proxy: read them to their end, or name the shard key", p.cfg.CursorBytes>>20)
+	}
+	s.bytes = n
+	return nil
 }
 
 // newCursors makes an empty set.
@@ -142,6 +158,7 @@ func (p *Proxy) closeStreams(ctx context.Context, c *cursor) {
 // itself in time, so that an error is of no consequence.
 func (p *Proxy) closeStream(ctx context.Context, owner *session, s *stream) {
 	s.docs = nil
+	_ = p.hold(s, 0) // less is always possible
 	if s.id == 0 {
 		return
 	}

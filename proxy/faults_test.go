@@ -184,3 +184,35 @@ func TestShortestChecksummedMessage(t *testing.T) {
 	bad.ended()
 	require.Equal(t, int64(1), numberAt(dialRaw(t, p).run(bson.D{{Key: "ping", Value: 1}, {Key: "$db", Value: "admin"}}), "ok"))
 }
+
+// Clients that leave half-read cursors over several chunks once filled the proxy's
+// memory: there is a bound, and what is read to its end, or given up, makes room.
+func TestHalfReadCursorsAreBounded(t *testing.T) {
+	t.Parallel()
+
+	big := bson.D{{Key: "v", Value: bytes.Repeat([]byte{'x'}, 1<<20)}}
+	f, _, _ := newScripted(t, 2, func(s *sent) bson.D {
+		if s.name == "killCursors" {
+			return bson.D{}
+		}
+		reply := batchReply(s.db+".legs", big, big)
+		reply[0].Value.(bson.D)[1].Value = int64(7) //nolint:forcetypeassert // the cursor's id
+		return reply
+	})
+	p := f.start(Config{CursorBytes: 10 << 20})
+	c := dialRaw(t, p)
+	find := func() bson.Raw {
+		return c.run(bson.D{{Key: "find", Value: "legs"}, {Key: "batchSize", Value: 2}, {Key: "$db", Value: testDatabase}})
+	}
+	var open bson.A
+	for range 2 { // two chunks with two documents of 1 MB each
+		got := find()
+		require.NotZero(t, got.Lookup("cursor", "id").Int64(), "%v", got)
+		open = append(open, got.Lookup("cursor", "id").Int64())
+	}
+	require.Equal(t, codeMemoryLimit, codeOf(find()))
+	require.Less(t, p.cursors.bytes.Load(), int64(10<<20), "a refused one keeps nothing")
+	c.run(bson.D{{Key: "killCursors", Value: "legs"}, {Key: "cursors", Value: open}, {Key: "$db", Value: testDatabase}})
+	require.Zero(t, p.cursors.bytes.Load())
+	require.NotZero(t, find().Lookup("cursor", "id").Int64())
+}

@@ -180,7 +180,7 @@ func (p *Proxy) scatter(ctx context.Context, q *request, c *cursor, entries []*e
 		defer a.release()
 		s := &stream{route: a.route, entry: entries[i], coll: c.rest}
 		c.streams[i] = s
-		errs[i] = s.take(&a)
+		errs[i] = p.takeBatch(s, &a)
 	})
 	for _, err := range errs {
 		if err == nil {

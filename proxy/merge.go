@@ -103,7 +103,7 @@ func (m *merger) ask(ctx context.Context, s *stream) error {
 		if err != nil {
 			return err
 		}
-		err = s.take(&a)
+		err = m.p.takeBatch(s, &a)
 		a.release()
 		if err != nil {
 			return err
@@ -132,9 +132,9 @@ func (m *merger) getMore(ctx context.Context, s *stream, batchSize int64) (answe
 	return m.p.more(ctx, &sub, s, batchSize)
 }
 
-// take keeps a copy of a batch's documents. An error of the shard's becomes the
+// takeBatch keeps a copy of a batch's documents. An error of the shard's becomes the
 // client's.
-func (s *stream) take(a *answer) error {
+func (p *Proxy) takeBatch(s *stream, a *answer) error {
 	if !a.ok {
 		return a.asError()
 	}
@@ -143,6 +143,9 @@ func (s *stream) take(a *answer) error {
 		return refuse(codeFailedToParse, "reply of %s has no cursor", s.route.Placement.Shard)
 	}
 	s.id = view.id
+	if err := p.hold(s, int64(len(view.batch.Value))); err != nil {
+		return err
+	}
 	batch := append([]byte(nil), view.batch.Value...)
 	w := wire.Walk(batch)
 	for w.Next() {

@@ -66,6 +66,9 @@ func newMetrics(r prometheus.Registerer, p *Proxy) *metrics {
 			defer p.mu.Unlock()
 			return float64(len(p.clients))
 		}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "drover_proxy_cursor_bytes", Help: "Documents that wait in cursors over several chunks.",
+		}, func() float64 { return float64(p.cursors.bytes.Load()) }),
 		&poolCollector{pools: p.pools}, callerCollector{p})
 	return m
 }

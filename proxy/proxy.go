@@ -38,6 +38,7 @@ type Config struct {
 	ShardWait       time.Duration // how long a request waits for a connection or a primary; 0: 5 s
 	ShardConns      int           // connections to one shard; 0: 200
 	MaxClients      int           // client connections; 0: 10,000
+	CursorBytes     int64         // of documents that wait in cursors over several chunks; 0: 512 MB
 	DrainWait       time.Duration // how long running requests may take at the end; 0: 10 s
 	Linger          time.Duration // how long the proxy serves on at its end while it sends drivers away; see drain.go
 
@@ -68,6 +69,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.MaxHeld, 5000)
 	setDefault(&c.ShardConns, 200)
 	setDefault(&c.MaxClients, 10_000)
+	setDefault(&c.CursorBytes, 512<<20)
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}

@@ -179,12 +179,12 @@ func load(ctx context.Context, c *mongo.Collection, keys []string, n int, length
 const (
 	quietClients  = 4
 	fencedClients = 64
-	calmTime      = 5 * time.Second
+	calmTime      = 4 * time.Second
 	fencedTime    = 9 * time.Second // the proxy holds requests for 10 s
 )
 
 // fence compares the p99 of one chunk while another chunk is fenced under 64
-// clients, with the time right before. As with the other comparisons the median of
+// clients, with the time right before and right after. As with the other comparisons the median of
 // the rounds counts: what else this machine does falls into single ones.
 func (b *bench) fence(ctx context.Context) error {
 	f := newFleet(settings{})
@@ -212,6 +212,11 @@ func (b *bench) fence(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		_, after, err := load(ctx, coll, keys, quietClients, calmTime, write)
+		if err != nil {
+			return err
+		}
+		calm = append(calm, after...)
 		ratios99 = append(ratios99, percentile(during, 0.99)/percentile(calm, 0.99))
 		ratios50 = append(ratios50, percentile(during, 0.5)/percentile(calm, 0.5))
 		calm99 = append(calm99, percentile(calm, 0.99))
