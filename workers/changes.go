@@ -267,25 +267,25 @@ func merge(ctx context.Context, strands map[chunk.ID]*strand, from Position, fn 
 // run follows a chunk from placement to placement.
 func (s *strand) run(ctx context.Context) error {
 	for {
-		attempt, err := s.placement(ctx)
+		final, err := s.placement(ctx)
 		if err != nil {
 			return fmt.Errorf("changes of %s: %w", s.id, err)
 		}
-		if err := s.hop(ctx, attempt); err != nil {
+		if err := s.hop(ctx, final); err != nil {
 			return fmt.Errorf("changes of %s: %w", s.id, err)
 		}
 	}
 }
 
 // placement hands on what one placement saw, until its final marker.
-func (s *strand) placement(ctx context.Context) (final chunk.AttemptID, err error) {
+func (s *strand) placement(ctx context.Context) (final seam, err error) {
 	database, err := s.c.database(ctx, s.id, s.at.Placement)
 	if err != nil {
-		return 0, err
+		return final, err
 	}
 	p, err := s.c.partition(ctx, s.at.Shard, database)
 	if err != nil {
-		return 0, err
+		return final, err
 	}
 	var counter event.Counter
 	err = s.c.Replay.Read(ctx, s.at.Shard, p, s.at.Offset, func(offset int64, e *event.Event) error {
@@ -297,7 +297,7 @@ func (s *strand) placement(ctx context.Context) (final chunk.AttemptID, err erro
 		}
 		s.at.Offset = offset + 1
 		if m := e.Marker; m != nil && m.Kind == chunk.FinalMarker && m.Placement == s.at.Placement {
-			final = m.Attempt
+			final = seam{attempt: m.Attempt, partition: p, at: e.Wall}
 			return cdc.ErrStop
 		}
 		l := link{next: s.at, change: Change{Chunk: s.id, At: e.Wall, Shard: s.at.Shard, Placement: s.at.Placement, Offset: offset, Seq: e.Seq}}
@@ -321,14 +321,45 @@ func (s *strand) placement(ctx context.Context) (final chunk.AttemptID, err erro
 	return final, err
 }
 
+// seam is a final marker that was met.
+type seam struct {
+	attempt   chunk.AttemptID
+	partition int32
+	at        time.Time // by the shard's clock
+}
+
+// another finds out whether the attempt wrote one more final marker, as it does in
+// each of its rounds: what lies between two of them was applied, and is part of the
+// stream. No two of them are further apart than the attempt lasted.
+func another(ctx context.Context, log replayed, shard string, place chunk.PlacementID, next int64, final seam, lasted time.Duration) (found bool, err error) {
+	err = log.Read(ctx, shard, final.partition, next, func(_ int64, e *event.Event) error {
+		switch {
+		case e == nil:
+			return nil
+		case e.Wall.After(final.at.Add(lasted)):
+			return cdc.ErrStop
+		case e.Marker != nil && e.Marker.Kind == chunk.FinalMarker && e.Marker.Placement == place && e.Marker.Attempt == final.attempt:
+			found = true
+			return cdc.ErrStop
+		}
+		return nil
+	})
+	return found, err
+}
+
+// replayed is a captured log, wherever its parts lie; [cdc.Replay] is one.
+type replayed interface {
+	Read(ctx context.Context, shard string, partition int32, from int64, fn func(offset int64, e *event.Event) error) error
+}
+
 // hopPoll is how often an attempt that is under way is looked at.
 const hopPoll = 200 * time.Millisecond
 
 // hop goes on where an attempt's target was opened, or, when the attempt went
 // back, on the same placement.
-func (s *strand) hop(ctx context.Context, id chunk.AttemptID) error {
+func (s *strand) hop(ctx context.Context, final seam) error {
 	for {
-		a, err := s.c.Store.Attempt(ctx, id)
+		a, err := s.c.Store.Attempt(ctx, final.attempt)
 		if err != nil {
 			return err
 		}
@@ -336,8 +367,12 @@ func (s *strand) hop(ctx context.Context, id chunk.AttemptID) error {
 		case chunk.AttemptAborted:
 			return nil
 		case chunk.Open, chunk.AttemptDone:
+			more, err := another(ctx, s.c.Replay, s.at.Shard, s.at.Placement, s.at.Offset, final, a.ChangedAt.Sub(a.CreatedAt))
+			if more || err != nil {
+				return err
+			}
 			if a.Target.Chunk != s.id {
-				return failure.New(failure.Invalid, "log.reshaped", "chunk %s was split or merged by attempt %d at %s", s.id, id, a.ChangedAt.UTC().Format(time.RFC3339Nano)).
+				return failure.New(failure.Invalid, "log.reshaped", "chunk %s was split or merged by attempt %d at %s", s.id, a.ID, a.ChangedAt.UTC().Format(time.RFC3339Nano)).
 					WithHint("everything before that was printed; begin anew with --from and that time")
 			}
 			s.at, err = s.c.opened(ctx, a)
