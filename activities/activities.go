@@ -82,6 +82,7 @@ func (a *Activities) Register(r contract.Registry, queue string) {
 		contract.AdmitMove.Register(r, a.AdmitMove)
 		contract.CheckGate.Register(r, a.CheckGate)
 		contract.PlanSwitch.Register(r, a.PlanSwitch)
+		contract.PlanClone.Register(r, a.PlanClone)
 		contract.PrepareSwitch.Register(r, a.PrepareSwitch)
 		contract.SettleAttempt.Register(r, a.SettleAttempt)
 		contract.ConcludeSwitch.Register(r, a.ConcludeSwitch)
@@ -98,6 +99,8 @@ func (a *Activities) Register(r contract.Registry, queue string) {
 		contract.RunArchive.Register(r, a.RunArchive)
 		contract.DropSource.Register(r, a.DropSource)
 		contract.DropTarget.Register(r, a.DropTarget)
+		contract.MakeClone.Register(r, a.MakeClone)
+		contract.DropClone.Register(r, a.DropClone)
 	case contract.FenceQueue:
 		contract.SwitchRoute.Register(r, a.SwitchRoute)
 	}

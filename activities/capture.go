@@ -66,11 +66,21 @@ func (a *Activities) keepFrom(ctx context.Context, name string) (time.Time, erro
 	if err != nil {
 		return time.Time{}, err
 	}
-	return keepFrom(now.Add(-a.Settings.ArchiveRetention), open), nil
+	clones, err := a.Store.Clones(ctx, true) // whichever shards they read: there are few
+	if err != nil {
+		return time.Time{}, err
+	}
+	return keepFrom(now.Add(-a.Settings.ArchiveRetention), open, clones), nil
 }
 
-// keepFrom is the earliest of the retention's time and the beginnings of moves.
-func keepFrom(t time.Time, open []metadata.Migration) time.Time {
+// keepFrom is the earliest of the retention's time, the beginnings of moves, and what
+// open clones still read.
+func keepFrom(t time.Time, open []metadata.Migration, clones []metadata.Clone) time.Time {
+	for _, c := range clones {
+		if from := c.KeepFrom.Add(-keepMargin); from.Before(t) {
+			t = from
+		}
+	}
 	for _, m := range open {
 		if began := m.CreatedAt.Add(-keepMargin); began.Before(t) {
 			t = began

@@ -37,6 +37,7 @@ func TestOnOneShard(t *testing.T) {
 		"SliceReadAnewReplacesItsRange":         testSliceReadAnewReplacesItsRange,
 		"DamagedObjectIsRefused":                testDamagedObjectIsRefused,
 		"Refusals":                              testRefusals,
+		"StoredSlicesAreRestoredElsewhere":      testStoredSlicesAreRestoredElsewhere,
 		"WindowsHoldUnderWriters":               testWindowsHoldUnderWriters,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -60,6 +60,27 @@ func PlacementOf(database string) (p PlacementID, ok bool) {
 	return PlacementID(n), err == nil
 }
 
+// CloneName is the database of a clone: "payments_0007_c42". It is no placement's
+// name, so that nothing takes it for one.
+func CloneName(id ID, clone MigrationID) string {
+	return fmt.Sprintf("%s_c%d", strings.ReplaceAll(string(id), "/", "_"), clone)
+}
+
+var cloneName = regexp.MustCompile(`^(.+)_c\d+$`)
+
+// IsClone reports whether a database has the name of a clone's.
+func IsClone(database string) bool { return cloneName.MatchString(database) }
+
+// CloneOf gives the part of a clone's name that names its chunk, as [CloneName] has
+// it; empty for any other database.
+func CloneOf(database string) ID {
+	m := cloneName.FindStringSubmatch(database)
+	if m == nil {
+		return ""
+	}
+	return ID(m[1])
+}
+
 // WriteGrant is the role that allows writes to p, made for attempt a: "w_p42_a6".
 func WriteGrant(p PlacementID, a AttemptID) string { return fmt.Sprintf("w_p%d_a%d", p, a) }
 

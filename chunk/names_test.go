@@ -56,3 +56,20 @@ func TestMarkerRoundTrip(t *testing.T) {
 	require.NoError(t, bson.Unmarshal(b, &got))
 	require.Equal(t, m, got)
 }
+
+// A clone's database is no placement's, and only its own number names it.
+func TestCloneNames(t *testing.T) {
+	t.Parallel()
+
+	name := CloneName("payments/0007", 42)
+	require.Equal(t, "payments_0007_c42", name)
+	require.True(t, IsClone(name))
+	_, ok := PlacementOf(name)
+	require.False(t, ok)
+	require.Equal(t, name, CloneName(CloneOf(name), 42))
+	require.NotEqual(t, name, CloneName(CloneOf(name), 43))
+	for _, other := range []string{"payments_0007_p42", "drover", "admin", "c42", "payments_c"} {
+		require.False(t, IsClone(other), other)
+		require.Empty(t, CloneOf(other))
+	}
+}

@@ -251,7 +251,7 @@ func newChunkCommand(a *app) *cobra.Command {
 		},
 	}
 	a.cfg.Flags(c.Flags(), config.Common)
-	return group("chunk", "Look at chunks, split and merge them", c, newChunkSplit(a), newChunkMerge(a), newChunkPack(a), newChunkIsolate(a))
+	return group("chunk", "Look at chunks, split and merge them", c, newChunkSplit(a), newChunkMerge(a), newChunkPack(a), newChunkIsolate(a), newChunkClone(a), newChunkClones(a))
 }
 
 // routeJSON is one chunk in the JSON output; bounds are hexadecimal.

@@ -26,7 +26,9 @@ func inUse(ctx context.Context, q querier, shard string) ([]string, error) {
 			from placements p where p.shard = $1 and p.state <> 'gone'
 		union all select 'intent ' || i.workflow_id || ' moves chunks to it' from intents i where i.ended_at is null and $1 = any (i.filled)
 		union all select 'a lease of ' || l.holder || coalesce(': ' || nullif(l.reason, ''), '') from leases l
-			where l.shard = $1 and l.expires_at > clock_timestamp() order by 1`
+			where l.shard = $1 and l.expires_at > clock_timestamp()
+		union all select 'clone ' || c.id || ' of ' || c.chunk || ' (' || c.state || ', database ' || c.database || ')' from clones c
+			where c.shard = $1 and c.state not in ('failed', 'dropped') order by 1`
 	rows, err := q.Query(ctx, sql, shard)
 	if err != nil {
 		return nil, decode(err, "see what uses shard %s", shard)

@@ -241,6 +241,8 @@ func (r registry) RegisterActivityWithOptions(fn any, o activity.RegisterOptions
 func RegisterWorkflows(r worker.WorkflowRegistry) {
 	r.RegisterWorkflowWithOptions(workflows.MigrateChunk, workflow.RegisterOptions{Name: contract.MigrateChunkWorkflow})
 	r.RegisterWorkflowWithOptions(workflows.PlanSwitch, workflow.RegisterOptions{Name: contract.PlanSwitchWorkflow})
+	r.RegisterWorkflowWithOptions(workflows.CloneChunk, workflow.RegisterOptions{Name: contract.CloneChunkWorkflow})
+	r.RegisterWorkflowWithOptions(workflows.DropClone, workflow.RegisterOptions{Name: contract.DropCloneWorkflow})
 	r.RegisterWorkflowWithOptions(workflows.CaptureShard, workflow.RegisterOptions{Name: contract.CaptureShardWorkflow})
 	r.RegisterWorkflowWithOptions(workflows.RemediateShard, workflow.RegisterOptions{Name: contract.RemediateShardWorkflow})
 	r.RegisterWorkflowWithOptions(workflows.WatchFleet, workflow.RegisterOptions{Name: contract.WatchFleetWorkflow})

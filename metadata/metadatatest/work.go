@@ -174,6 +174,45 @@ var workCases = map[string]func(*testing.T, *fleet){
 		require.Empty(t, all)
 	},
 
+	"CloneIsOpenUntilItEnds": func(t *testing.T, f *fleet) {
+		m := f.register(t)
+		at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+		name := func(id chunk.MigrationID) string { return chunk.CloneName("d/0001", id) }
+		want := metadata.Clone{WorkflowID: "clone/1", Chunk: m.Chunk.ID, At: at, Base: m.ID, KeepFrom: at.Add(-time.Hour), Shard: m.Target.Shard}
+		c, err := f.RegisterClone(t.Context(), want, name)
+		require.NoError(t, err)
+		require.Greater(t, c.ID, m.ID, "no migration has its number")
+		require.Equal(t, name(c.ID), c.Database)
+		again, err := f.RegisterClone(t.Context(), want, name)
+		require.NoError(t, err)
+		require.Equal(t, c.ID, again.ID)
+		open, err := f.Clones(t.Context(), true)
+		require.NoError(t, err)
+		require.Len(t, open, 1)
+		require.True(t, open[0].KeepFrom.Equal(want.KeepFrom))
+		require.Error(t, f.SetCloneState(t.Context(), c.ID, metadata.CloneLoading, metadata.CloneDone))
+		err = f.SetCloneState(t.Context(), c.ID, metadata.CloneIndexing, metadata.CloneDone)
+		require.True(t, failure.HasCode(err, "clone.moved_on"), "%v", err)
+		for _, step := range [][2]metadata.CloneState{
+			{metadata.CloneLoading, metadata.CloneReplaying}, {metadata.CloneReplaying, metadata.CloneIndexing}, {metadata.CloneIndexing, metadata.CloneDone},
+		} {
+			require.NoError(t, f.SetCloneState(t.Context(), c.ID, step[0], step[1]))
+			require.NoError(t, f.SetCloneState(t.Context(), c.ID, step[0], step[1]), "again is no error")
+		}
+		open, err = f.Clones(t.Context(), true)
+		require.NoError(t, err)
+		require.Empty(t, open, "nothing is kept for one that is done")
+		used, err := f.InUse(t.Context(), m.Target.Shard)
+		require.NoError(t, err)
+		require.Contains(t, strings.Join(used, "; "), c.Database)
+		require.NoError(t, f.SetCloneState(t.Context(), c.ID, metadata.CloneDone, metadata.CloneDropped))
+		used, err = f.InUse(t.Context(), m.Target.Shard)
+		require.NoError(t, err)
+		require.NotContains(t, strings.Join(used, "; "), c.Database)
+		_, err = f.Clone(t.Context(), 1<<40)
+		require.True(t, failure.HasCode(err, "clone.unknown"), "%v", err)
+	},
+
 	"QuarantineHoldsUntilReleased": func(t *testing.T, f *fleet) {
 		m := f.register(t)
 		e := metadata.Quarantined{Lane: chunk.Lane{Migration: m.ID, Direction: 4, Partition: 2}, Seq: 8, Event: []byte{1}, Reason: "cannot fold\x00"}

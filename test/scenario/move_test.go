@@ -39,6 +39,7 @@ func TestLiveMoveRollbackAndForth(t *testing.T) {
 	for _, p := range placements {
 		require.NotEqual(t, f.hot.Placement.ID, p.ID, "the old placement is still there")
 	}
+	f.checkClone()
 }
 
 // TestAbortLeavesNothing gives up in the middle.
