@@ -28,7 +28,9 @@ func inUse(ctx context.Context, q querier, shard string) ([]string, error) {
 		union all select 'a lease of ' || l.holder || coalesce(': ' || nullif(l.reason, ''), '') from leases l
 			where l.shard = $1 and l.expires_at > clock_timestamp()
 		union all select 'clone ' || c.id || ' of ' || c.chunk || ' (' || c.state || ', database ' || c.database || ')' from clones c
-			where c.shard = $1 and c.state not in ('failed', 'dropped') order by 1`
+			where c.shard = $1 and c.state not in ('failed', 'dropped')
+		union all select 'clone ' || c.id || ' of ' || c.chunk || ' reads its log' from clones c
+			where c.ended_at is null and exists (select from route_history h where h.chunk = c.chunk and h.shard = $1) order by 1`
 	rows, err := q.Query(ctx, sql, shard)
 	if err != nil {
 		return nil, decode(err, "see what uses shard %s", shard)

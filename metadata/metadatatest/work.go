@@ -193,6 +193,9 @@ var workCases = map[string]func(*testing.T, *fleet){
 		require.Error(t, f.SetCloneState(t.Context(), c.ID, metadata.CloneLoading, metadata.CloneDone))
 		err = f.SetCloneState(t.Context(), c.ID, metadata.CloneIndexing, metadata.CloneDone)
 		require.True(t, failure.HasCode(err, "clone.moved_on"), "%v", err)
+		used, err := f.InUse(t.Context(), m.Source.Shard)
+		require.NoError(t, err)
+		require.Contains(t, strings.Join(used, "; "), "reads its log")
 		for _, step := range [][2]metadata.CloneState{
 			{metadata.CloneLoading, metadata.CloneReplaying}, {metadata.CloneReplaying, metadata.CloneIndexing}, {metadata.CloneIndexing, metadata.CloneDone},
 		} {
@@ -202,7 +205,10 @@ var workCases = map[string]func(*testing.T, *fleet){
 		open, err = f.Clones(t.Context(), true)
 		require.NoError(t, err)
 		require.Empty(t, open, "nothing is kept for one that is done")
-		used, err := f.InUse(t.Context(), m.Target.Shard)
+		used, err = f.InUse(t.Context(), m.Source.Shard)
+		require.NoError(t, err)
+		require.NotContains(t, strings.Join(used, "; "), "reads its log")
+		used, err = f.InUse(t.Context(), m.Target.Shard)
 		require.NoError(t, err)
 		require.Contains(t, strings.Join(used, "; "), c.Database)
 		require.NoError(t, f.SetCloneState(t.Context(), c.ID, metadata.CloneDone, metadata.CloneDropped))
