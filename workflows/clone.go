@@ -24,7 +24,8 @@ func CloneChunk(ctx workflow.Context, in contract.CloneInput) (contract.CloneRes
 	if err != nil || in.DryRun {
 		return contract.CloneResult{ClonePlan: plan}, err
 	}
-	id := workflow.GetInfo(ctx).WorkflowExecution.ID
+	run := workflow.GetInfo(ctx).WorkflowExecution
+	id := run.ID + "/" + run.RunID // one that failed may be asked for again
 	workflow.SetCurrentDetails(ctx, fmt.Sprintf("copy %d documents and replay until %s", plan.Documents, in.At.Format(time.RFC3339)))
 	done, err := flow.Call(ctx, flow.Named(flow.Bulk(), "clone", "load the import and replay the log"), contract.MakeClone,
 		contract.CloneWork{ClonePlan: plan, WorkflowID: id})
