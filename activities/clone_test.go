@@ -96,6 +96,21 @@ func TestCloneReadsUpToItsTime(t *testing.T) {
 	require.Equal(t, chunk.AttemptID(4), hop.attempt.ID)
 	require.Equal(t, []int64{1, 2, 3, 4, 5, 6}, seqs, "all of the rounds, and no straggler")
 
+	back := c.log(100) // the placement served before, was left, and serves again since attempt 9
+	c.attempts[9] = metadata.Attempt{ID: 9}
+	back.began = 9
+	c.records = c.records[:len(c.records)-1]
+	c.mark(30, chunk.Marker{Kind: chunk.OpenMarker, Migration: 7, Attempt: 9, Placement: 2})
+	c.add(31, insert)
+	c.mark(200, chunk.Marker{Kind: chunk.HeartbeatMarker})
+	seqs, err = back.events(t)
+	require.ErrorIs(t, err, errCloneReached)
+	require.Equal(t, []int64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, seqs, "a lane leaves out by itself what is before its start")
+	back.seek = -1 // one that goes on behind its start
+	_, err = back.events(t)
+	_, ok = errors.AsType[*hopError](err)
+	require.True(t, ok, "%v", err)
+
 	reshaped := c.attempts[4]
 	reshaped.Target.Chunk = "d/0002"
 	c.attempts[4] = reshaped

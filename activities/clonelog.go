@@ -40,18 +40,23 @@ type cloneLog struct {
 	began   chunk.AttemptID   // that marker's attempt; 0: the import's
 	clone   chunk.MigrationID
 	at      time.Time
+	seek    int64 // where a lane without a checkpoint begins to read: at or before the start
 }
 
 var _ replication.Log = (*cloneLog)(nil)
 
 // Read implements [replication.Log].
 func (l *cloneLog) Read(ctx context.Context, shard string, partition int32, from int64, fn func(int64, *event.Event) error) error {
+	begun := from > l.seek // a lane that goes on; what stands before its start is of earlier times that the placement served
 	return l.read(ctx, shard, partition, from, func(offset int64, e *event.Event) error {
 		if e == nil {
 			return fn(offset, nil)
 		}
 		if e.Wall.After(l.at) {
 			return errCloneReached
+		}
+		if begun = begun || l.starts(e.Marker); !begun {
+			return fn(offset, e)
 		}
 		if m := e.Marker; m != nil && m.Kind == chunk.FinalMarker && m.Placement == l.place.ID {
 			if err := l.left(ctx, m, shard, partition, offset+1); err != nil {
@@ -66,12 +71,17 @@ func (l *cloneLog) Read(ctx context.Context, shard string, partition int32, from
 	})
 }
 
+// starts reports whether m is the marker that the replay begins at.
+func (l *cloneLog) starts(m *chunk.Marker) bool {
+	return m != nil && m.Migration == l.of && m.Placement == l.place.ID && m.Attempt == l.began &&
+		(m.Kind == chunk.StartMarker && l.began == 0 || m.Kind == chunk.OpenMarker && l.began != 0)
+}
+
 // seen gives an event as the clone's lane is to see it.
 func (l *cloneLog) seen(e *event.Event) (*event.Event, error) {
 	m := e.Marker
 	switch {
-	case m != nil && m.Migration == l.of && m.Placement == l.place.ID && m.Attempt == l.began &&
-		(m.Kind == chunk.StartMarker && l.began == 0 || m.Kind == chunk.OpenMarker && l.began != 0):
+	case l.starts(m):
 		seen, marker := *e, *m
 		marker.Migration = l.clone
 		seen.Marker = &marker
@@ -181,7 +191,7 @@ func (w *cloning) replayOne(ctx context.Context, log *cloneLog, start time.Time,
 		return 0, err
 	}
 	from := make([]int64, w.a.Settings.Partitions)
-	from[p] = seek
+	from[p], log.seek = seek, seek
 	if err := w.to.EnsureApplierRole(ctx, w.place, w.clone.ID, log.began); err != nil {
 		return 0, err
 	}
