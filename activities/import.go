@@ -153,7 +153,11 @@ func (a *Activities) importer(ctx context.Context, m metadata.Migration, primary
 		return nil, e, err
 	}
 	pinned := e.from.Shard().Capabilities.PinsSnapshots
-	reader, _, err := e.from.Reader(ctx, primaryReads)
+	reader, member, err := e.from.Reader(ctx, primaryReads)
+	readPace := a.throttles.of(a.Settings.ImportBounds, e.from)
+	if pinned && member.State != primaryState { // whoever is busy there is not held up by it
+		readPace = nil
+	}
 	if err == nil && !pinned { // slices are read in transactions, wherever the primary is
 		reader, err = e.from.Client(chunk.ReaderUser)
 	}
@@ -178,7 +182,7 @@ func (a *Activities) importer(ctx context.Context, m metadata.Migration, primary
 		Target:   bulkimport.Target{Client: loader, Database: m.Target.Database, KeepsEmptyTimestamps: e.to.Shard().Capabilities.KeepsEmptyTimestamps},
 		Bucket:   bulkimport.Bucket{Client: a.S3, Name: a.Bucket},
 		Slices:   slicesPort{a.Store},
-		ReadPace: a.throttles.of(a.Settings.ImportBounds, e.from), LoadPace: a.throttles.of(a.Settings.ImportBounds, e.to),
+		ReadPace: readPace, LoadPace: a.throttles.of(a.Settings.ImportBounds, e.to),
 		Budget: a.Settings.ImportMemory, Stops: a.Stops,
 	}, e, nil
 }

@@ -1,12 +1,17 @@
 package scenario_test
 
 import (
+	"encoding/json"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"drover/chunk"
 	"drover/contract"
+	"drover/metadata"
 )
 
 // TestLiveMoveRollbackAndForth is the demonstration in small, with one proxy
@@ -47,6 +52,7 @@ func TestAbortLeavesNothing(t *testing.T) {
 	f := newFleet(t)
 	f.startWorker("worker", "--gate-lag", "1ns") // the gate refuses for ever
 	f.startWork(false)
+	f.planChangesNothing()
 	f.migrate(contract.Automatic)
 	f.await("the gate", func(st contract.Status) bool { return st.Gate != nil && !st.Gate.Go && st.WaitingFor != "" })
 	f.ask(contract.AbortUpdate)
@@ -56,4 +62,49 @@ func TestAbortLeavesNothing(t *testing.T) {
 	placements, err := f.store.Placements(t.Context(), f.target())
 	require.NoError(t, err)
 	require.Empty(t, placements)
+}
+
+// planChangesNothing asks what the move would meet, with everything there and with
+// one part out of reach, and sees that nothing was made.
+func (f *fleet) planChangesNothing() {
+	f.t.Helper()
+	plan := func(more ...string) (p contract.MovePlan, status int) {
+		args := append([]string{"migrate", "start", string(f.hot.Chunk.ID), "--to", f.target(), "--dry-run", "-o", "json"}, more...)
+		status, out, errs := f.drover(args...)
+		require.NoError(f.t, json.Unmarshal([]byte(out), &p), "%s %s", out, errs)
+		return p, status
+	}
+	p, status := plan()
+	for end := time.Now().Add(patience); !p.Go && time.Now().Before(end); p, status = plan() { // both shards are captured soon
+		<-time.After(100 * time.Millisecond)
+	}
+	require.Zero(f.t, status, "%+v", p.Checks)
+	require.NotEmpty(f.t, p.Collections)
+	require.True(f.t, slices.ContainsFunc(p.Collections, func(c contract.PlannedCollection) bool { return c.Documents > 0 && c.Sampled > 0 && c.Import > 0 && c.Order != "" }))
+
+	p, status = plan("--s3-endpoint", "http://127.0.0.1:1")
+	require.Equal(f.t, 3, status)
+	for _, c := range p.Checks {
+		require.Equal(f.t, c.Name == "bucket "+bucketOf(f.env), c.Verdict == contract.PlanUnknown, "%+v", c)
+	}
+	p, status = plan("--to", f.hot.Placement.Shard)
+	require.Equal(f.t, 3, status)
+	require.Equal(f.t, contract.PlanRefused, p.Checks[0].Verdict, "it is there already")
+
+	made, err := f.store.Placements(f.t.Context(), f.target())
+	require.NoError(f.t, err)
+	require.Empty(f.t, made)
+	moves, err := f.store.Migrations(f.t.Context(), metadata.MigrationFilter{})
+	require.NoError(f.t, err)
+	require.Empty(f.t, moves)
+}
+
+// bucketOf is the bucket that an environment names.
+func bucketOf(env []string) string {
+	for _, v := range env {
+		if name, ok := strings.CutPrefix(v, "DROVER_S3_BUCKET="); ok {
+			return name
+		}
+	}
+	return ""
 }
