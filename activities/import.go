@@ -17,6 +17,7 @@ import (
 	"drover/cdc"
 	"drover/chunk"
 	"drover/contract"
+	"drover/internal/failure"
 	"drover/metadata"
 	"drover/shard"
 )
@@ -84,6 +85,9 @@ func (a *Activities) importLeg(ctx context.Context, l leg, sort map[string]bulki
 	}
 	began := time.Now()
 	res, err := imp.Run(ctx, catalog)
+	if failure.HasCode(err, "import.refused") { // a run that was taken for dead has finished meanwhile: what is recorded as loaded is the result
+		res, err = imp.Run(ctx, catalog)
+	}
 	if err != nil {
 		return res, err
 	}

@@ -223,8 +223,8 @@ func (m *onFleet) validation(ctx context.Context) error {
 
 // apply works off a backlog that was written while the lanes stood.
 func (m *onFleet) apply(ctx context.Context) error {
-	rate, err := m.workOff(ctx, backlog, func(ctx context.Context, n int) error {
-		return updateMany(ctx, m.rows, n, changed, func(i int) bson.D { return bson.D{{Key: "_id", Value: i}, {Key: "origin", Value: m.origin(i)}} })
+	rate, err := m.workOff(ctx, backlog, "small", func(ctx context.Context, n int) error {
+		return updateMany(ctx, m.rows, n, changed, "small", func(i int) bson.D { return bson.D{{Key: "_id", Value: i}, {Key: "origin", Value: m.origin(i)}} })
 	})
 	if err != nil {
 		return err
@@ -245,8 +245,8 @@ func (m *onFleet) applyLarge(ctx context.Context) error {
 			return err
 		}
 	}
-	rate, err := m.workOff(ctx, largeBacklog, func(ctx context.Context, n int) error {
-		return updateMany(ctx, m.rows, n, largeDocuments, func(i int) bson.D { return bson.D{{Key: "_id", Value: first + i}, {Key: "origin", Value: m.origin(i)}} })
+	rate, err := m.workOff(ctx, largeBacklog, "large", func(ctx context.Context, n int) error {
+		return updateMany(ctx, m.rows, n, largeDocuments, "large", func(i int) bson.D { return bson.D{{Key: "_id", Value: first + i}, {Key: "origin", Value: m.origin(i)}} })
 	})
 	if err != nil {
 		return err
@@ -258,7 +258,7 @@ func (m *onFleet) applyLarge(ctx context.Context) error {
 // workOff pauses the move, lets n updates be written, resumes it, and gives the rate
 // from the first to the last that shows on the target. A chunk is one lane's, so the
 // last that was written is the last that is applied.
-func (m *onFleet) workOff(ctx context.Context, n int, write func(context.Context, int) error) (float64, error) {
+func (m *onFleet) workOff(ctx context.Context, n int, what string, write func(context.Context, int) error) (float64, error) {
 	by := contract.UpdateInput{By: "bench/move"}
 	if _, err := m.f.Starter().Ask(ctx, m.id, contract.PauseUpdate, by); err != nil {
 		return 0, err
@@ -275,25 +275,25 @@ func (m *onFleet) workOff(ctx context.Context, n int, write func(context.Context
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.b.o.limit)
 	defer cancel()
-	if err := m.shows(ctx, 0); err != nil {
+	if err := m.shows(ctx, what, 0); err != nil {
 		return 0, err
 	}
 	began := time.Now()
-	if err := m.shows(ctx, n-1); err != nil {
+	if err := m.shows(ctx, what, n-1); err != nil {
 		return 0, err
 	}
 	return float64(n) / time.Since(began).Seconds(), nil
 }
 
 // shows waits until the target shows an update that is as new as number n.
-func (m *onFleet) shows(ctx context.Context, n int) error {
+func (m *onFleet) shows(ctx context.Context, what string, n int) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		var doc struct {
 			V int `bson:"v"`
 		}
-		err := m.copied.FindOne(ctx, bson.D{{Key: "last", Value: true}, {Key: "v", Value: bson.D{{Key: "$gte", Value: n}}}}).Decode(&doc)
+		err := m.copied.FindOne(ctx, bson.D{{Key: "last", Value: what}, {Key: "v", Value: bson.D{{Key: "$gte", Value: n}}}}).Decode(&doc)
 		if err == nil {
 			return nil
 		}
@@ -360,7 +360,7 @@ func (m *onFleet) peerApplies(ctx context.Context) (err error) {
 		return err
 	}
 	rate, err := m.b.pcsmApply(ctx, s, func(ctx context.Context, _ *mongo.Client) (int, error) {
-		return backlog, updateMany(ctx, docs, backlog, changed, func(i int) bson.D { return bson.D{{Key: "_id", Value: i}} })
+		return backlog, updateMany(ctx, docs, backlog, changed, "small", func(i int) bson.D { return bson.D{{Key: "_id", Value: i}} })
 	}, from, source)
 	if err != nil {
 		return err

@@ -87,14 +87,14 @@ func (f *foreground) stop() {
 
 // updateMany updates documents one after another in bulk, n times; the last one of
 // each bulk says so.
-func updateMany(ctx context.Context, c *mongo.Collection, n, documents int, filter func(int) bson.D) error {
+func updateMany(ctx context.Context, c *mongo.Collection, n, documents int, what string, filter func(int) bson.D) error {
 	const bulk = 500
 	for from := 0; from < n; from += bulk {
 		var models []mongo.WriteModel
 		for i := from; i < min(from+bulk, n); i++ {
 			set := bson.D{{Key: "v", Value: i}}
 			if i == from || i == min(from+bulk, n)-1 {
-				set = append(set, bson.E{Key: "last", Value: true})
+				set = append(set, bson.E{Key: "last", Value: what})
 			}
 			models = append(models, mongo.NewUpdateOneModel().SetFilter(filter(i%documents)).SetUpdate(bson.D{{Key: "$set", Value: set}}))
 		}
