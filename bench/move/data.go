@@ -147,7 +147,7 @@ func insertAll(ctx context.Context, db *mongo.Database, docs []bson.Raw, limit t
 		})
 	}
 	err := g.Wait()
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) { // the cap
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) || mongo.IsTimeout(err) { // the cap
 		m.note(time.Now(), float64(done.Load()))
 		err = nil
 	}
