@@ -34,6 +34,10 @@ drivers: ## Install PyMongo and mongosh for the tests of other drivers (into ~/.
 build: ## Build bin/drover
 	go build -ldflags '-X drover/cli.Version=$(VERSION)' -o bin/drover ./cmd/drover
 
+.PHONY: release
+release: ## Build static binaries for Linux (amd64, arm64) with checksums, into dist
+	scripts/release.sh $(VERSION) dist
+
 .PHONY: stack
 stack: setup build ## Start every server on this machine and show where it is (stop it with bin/drover dev down)
 	bin/drover dev up

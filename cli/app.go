@@ -25,12 +25,13 @@ import (
 
 // app is one run of the command line.
 type app struct {
-	env    Env
-	output string
-	file   string
-	cfg    config.Config
-	admin  admin
-	level  slog.LevelVar // of a long-lived part's log
+	env     Env
+	output  string
+	file    string
+	context string // the fleet in use, where its settings are what counts
+	cfg     config.Config
+	admin   admin
+	level   slog.LevelVar // of a long-lived part's log
 }
 
 // load fills the settings of a command from where they were not set by flag.

@@ -103,9 +103,13 @@ func newRoot(a *app) *cobra.Command {
 		if a.output != "table" && a.output != "json" {
 			return &usageError{fmt.Errorf("--output %q: want table or json", a.output)}
 		}
-		return checkFlags(cmd)
+		if err := checkFlags(cmd); err != nil {
+			return err
+		}
+		return a.followContext(cmd)
 	}
 	root.AddCommand(
+		newContextCommand(a),
 		newDevCommand(a), newDemoCommand(a), newWorkerCommand(a), newProxyCommand(a),
 		newShardCommand(a), newDBCommand(a), newChunkCommand(a), newMigrateCommand(a), newValidateCommand(a), newLogCommand(a),
 		newLeaseCommand(a), newUserCommand(a),

@@ -68,13 +68,18 @@ func (a *app) told(format string, args ...any) error {
 	return err
 }
 
-// fleet names the fleet that a command acts on: where its metadata is.
+// fleet names the fleet that a command acts on: as its person does, and where its
+// metadata is.
 func (a *app) fleet() string {
 	c, err := pgx.ParseConfig(a.cfg.PostgresDSN)
 	if err != nil {
 		return "?"
 	}
-	return fmt.Sprintf("%s:%d/%s", c.Host, c.Port, c.Database)
+	where := fmt.Sprintf("%s:%d/%s", c.Host, c.Port, c.Database)
+	if a.context != "" {
+		return a.context + " (" + where + ")"
+	}
+	return where
 }
 
 // yesFlag gives a command that destroys something the flag that answers for a person.

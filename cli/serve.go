@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
+	"go.temporal.io/sdk/interceptor"
 
 	"drover/internal/config"
 	"drover/internal/logging"
@@ -28,12 +29,27 @@ func newWorkerCommand(a *app) *cobra.Command {
 		Use: "worker", Short: "Run workflows, activities and the watchdog", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.serve(cmd, config.Worker, child, func(ctx context.Context, registry *prometheus.Registry, logger *slog.Logger) error {
-				w, err := workers.New(ctx, &a.cfg, workers.Options{Registry: registry, Logger: logger, Stops: stopAt(point, hold)})
+				host, _ := os.Hostname() //nolint:errcheck // a name for people
+				spans, err := tracing.New(ctx, "drover-worker", fmt.Sprintf("%s/%d", host, os.Getpid()), a.env.LookupEnv)
+				if err != nil {
+					return &usageError{err}
+				}
+				o := workers.Options{Registry: registry, Logger: logger, Stops: stopAt(point, hold)}
+				var shown []interceptor.ClientInterceptor
+				if spans != nil {
+					defer a.lastSpans(ctx, spans.Shutdown, logger)
+					tracer := spans.Tracer("drover/worker")
+					o.Commands = tracing.Commands(tracer)
+					if shown, err = tracing.Interceptors(tracer); err != nil {
+						return err
+					}
+				}
+				w, err := workers.New(ctx, &a.cfg, o)
 				if err != nil {
 					return err
 				}
 				defer w.Close(context.WithoutCancel(ctx))
-				temporal, err := starter.Dial(ctx, a.cfg.TemporalAddress, a.cfg.TemporalNamespace, logger)
+				temporal, err := starter.Dial(ctx, a.cfg.TemporalAddress, a.cfg.TemporalNamespace, logger, shown...)
 				if err != nil {
 					return err
 				}

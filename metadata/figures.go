@@ -19,7 +19,27 @@ type Figures struct {
 	Stragglers map[string]int64 // by shard: that nobody has dealt with
 	Leases     []LeaseFigures   // expired ones too, as long as their row is there
 	Proxies    int              // that are alive
+	Waited     []WaitedFigures  // by logical database
 }
+
+// WaitedFigures is how long switches have kept writes of a logical database waiting
+// in this calendar month, UTC: the windows of all its chunks together, those that
+// went back too.
+type WaitedFigures struct {
+	Database string
+	Seconds  float64
+}
+
+// waitedSQL adds the windows up: from the fence until the source or the target has
+// its grants again.
+const waitedSQL = `select d.name, coalesce(sum(extract(epoch from
+		least(coalesce(x.ended, n.now), n.now) - greatest(x.began, n.month))) filter (where x.began is not null and coalesce(x.ended, n.now) > n.month), 0)::float8
+	from (select clock_timestamp() as now, date_trunc('month', clock_timestamp(), 'UTC') as month) n
+	cross join databases d
+	left join attempts a on split_part(a.chunk, '/', 1) = d.name and a.changed_at >= n.month
+	left join lateral (select min((e->>'at')::timestamptz) filter (where e->>'state' = 'fencing') as began,
+		min((e->>'at')::timestamptz) filter (where e->>'state' in ('open', 'aborted')) as ended from jsonb_array_elements(a.timeline) e) x on x.began is not null
+	group by d.name order by d.name`
 
 // MoveFigures is one leg of an unfinished move.
 type MoveFigures struct {
@@ -82,6 +102,9 @@ func (s *Store) Figures(ctx context.Context) (f Figures, err error) {
 	const leases = `select shard, holder, mode, not granted, extract(epoch from clock_timestamp() - since)::float8,
 		extract(epoch from expires_at - clock_timestamp())::float8 from leases order by shard, epoch`
 	if f.Leases, err = figures(ctx, s, leases, pgx.RowToStructByPos[LeaseFigures]); err != nil {
+		return f, err
+	}
+	if f.Waited, err = figures(ctx, s, waitedSQL, pgx.RowToStructByPos[WaitedFigures]); err != nil {
 		return f, err
 	}
 	type open struct {

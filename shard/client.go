@@ -42,6 +42,7 @@ type Options struct {
 	ReadPreference   *readpref.ReadPref // primary
 	NoRetryWrites    bool               // send no transaction numbers with single writes
 	OnSilence        func(err error)    // called at each hello that fails; nil: nothing
+	Commands         *event.CommandMonitor
 }
 
 // Connect opens a client for one of Drover's users and sees that it can talk to
@@ -104,6 +105,9 @@ func dial(s chunk.Shard, cred options.Credential, o Options) (*mongo.Client, err
 	}
 	if o.OnSilence != nil {
 		co.SetServerMonitor(&event.ServerMonitor{ServerHeartbeatFailed: func(e *event.ServerHeartbeatFailedEvent) { o.OnSilence(e.Failure) }})
+	}
+	if o.Commands != nil {
+		co.SetMonitor(o.Commands)
 	}
 	c, err := mongo.Connect(co)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
 
@@ -25,9 +26,9 @@ type Starter struct{ client client.Client }
 // New uses c, which stays the caller's.
 func New(c client.Client) *Starter { return &Starter{client: c} }
 
-// Dial connects to Temporal.
-func Dial(ctx context.Context, address, namespace string, l *slog.Logger) (client.Client, error) {
-	c, err := client.DialContext(ctx, client.Options{HostPort: address, Namespace: namespace, Logger: log.NewStructuredLogger(l)})
+// Dial connects to Temporal. The interceptors count for workers of the client too.
+func Dial(ctx context.Context, address, namespace string, l *slog.Logger, spans ...interceptor.ClientInterceptor) (client.Client, error) {
+	c, err := client.DialContext(ctx, client.Options{HostPort: address, Namespace: namespace, Logger: log.NewStructuredLogger(l), Interceptors: spans})
 	if err != nil {
 		return nil, failure.New(failure.Transient, "temporal.unreachable", "connect to Temporal at %s, namespace %s: %w", address, namespace, err).
 			WithHint("drover dev status shows the dev stack; --temporal-address names another server")

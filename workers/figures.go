@@ -21,7 +21,8 @@ const figuresTimeout = 3 * time.Second
 // same: whoever dies, the others still do, and silence of a part is seen by
 // those that are not part of it.
 type fleetCollector struct {
-	read func(context.Context) (metadata.Figures, error)
+	read      func(context.Context) (metadata.Figures, error)
+	objective time.Duration // of what switches may keep writes of a database waiting in a month
 }
 
 // figure describes one metric of the fleet.
@@ -38,6 +39,8 @@ var (
 	fleetStragglers = figure("fleet_open_stragglers", "Stragglers that nobody has dealt with.", "shard")
 	fleetSilence    = figure("fleet_capture_silence_seconds", "Time since a shard's capture saved its position; grows while no capture runs.", "shard")
 	fleetOverdue    = figure("fleet_attempt_overdue_seconds", "How long the most overdue attempt that holds traffic is past its deadline; 0: none is.")
+	fleetWaited     = figure("fleet_switch_waited_seconds", "How long switches have kept writes of a logical database waiting in this calendar month (UTC).", "database")
+	fleetObjective  = figure("fleet_switch_objective_seconds", "How long they may in a month, by this worker's settings.")
 	leaseHeld       = figure("lease_held_seconds", "For how long a shard is leased, or waited for.", "shard", "holder", "mode", "state")
 	leaseLeft       = figure("lease_remaining_seconds", "Time until a lease ends; negative: it has, and nobody has cleared it away.", "shard", "holder", "mode", "state")
 
@@ -58,7 +61,7 @@ var (
 	moveBurnIn      = figure("move_burn_in_seconds", "For how long a move in burn-in has been served where it is now.", ofLeg...)
 
 	fleetDescs = []*prometheus.Desc{
-		fleetUp, fleetProxies, fleetStragglers, fleetSilence, fleetOverdue, leaseHeld, leaseLeft, movePhase, movePaused, moveAttention,
+		fleetUp, fleetProxies, fleetStragglers, fleetSilence, fleetOverdue, fleetWaited, fleetObjective, leaseHeld, leaseLeft, movePhase, movePaused, moveAttention,
 		moveSilence, moveLag, moveConverges, moveBacklog, moveApply, moveWrite, moveChanges, moveMismatches, moveQuarantined, moveVerified,
 		moveVerifiedAge, moveBurnIn,
 	}
@@ -85,6 +88,10 @@ func (c fleetCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	show(fleetProxies, float64(f.Proxies))
 	show(fleetOverdue, f.Overdue.Seconds())
+	show(fleetObjective, c.objective.Seconds())
+	for _, x := range f.Waited {
+		show(fleetWaited, x.Seconds, x.Database)
+	}
 	for shard, n := range f.Stragglers {
 		show(fleetStragglers, float64(n), shard)
 	}

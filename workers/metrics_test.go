@@ -199,7 +199,7 @@ func TestFleetCollector(t *testing.T) {
 			{Migration: 5, Chunk: "flights/0002", Phase: chunk.BurnIn, LanesAge: &age, Paused: true, ServedFor: 100},
 		},
 	}
-	values := gathered(t, fleetCollector{func(context.Context) (metadata.Figures, error) { return f, nil }})
+	values := gathered(t, fleetCollector{func(context.Context) (metadata.Figures, error) { return f, nil }, time.Minute})
 	for name, want := range map[string]float64{
 		"drover_fleet_metadata_up": 1, "drover_fleet_live_proxies": 2, "drover_fleet_attempt_overdue_seconds": 2,
 		"drover_fleet_open_stragglers a": 1, "drover_fleet_capture_silence_seconds a": 7.5,
@@ -220,7 +220,7 @@ func TestFleetCollector(t *testing.T) {
 	require.NotContains(t, values, "drover_move_lanes_silence_seconds flights/0002 5", "a paused move owes no word")
 	require.NotContains(t, values, "drover_fleet_capture_silence_seconds b")
 
-	down := gathered(t, fleetCollector{func(context.Context) (metadata.Figures, error) { return f, errors.New("down") }})
+	down := gathered(t, fleetCollector{func(context.Context) (metadata.Figures, error) { return f, errors.New("down") }, time.Minute})
 	require.Equal(t, map[string]float64{"drover_fleet_metadata_up": 0}, down)
 }
 

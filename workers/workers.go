@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.mongodb.org/mongo-driver/v2/event"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/interceptor"
@@ -29,6 +30,7 @@ import (
 	"drover/gate"
 	"drover/internal/config"
 	"drover/internal/stoppoint"
+	"drover/internal/tracing"
 	"drover/metadata"
 	"drover/proxy"
 	"drover/replication"
@@ -58,6 +60,7 @@ type Options struct {
 	Registry prometheus.Registerer
 	Logger   *slog.Logger
 	Stops    *stoppoint.Points
+	Commands *event.CommandMonitor // of commands to shards; nil: none
 }
 
 // New connects to everything but Temporal.
@@ -76,13 +79,13 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Worker, error) {
 		return nil, err
 	}
 	log.LogTo(o.Logger)
-	o.Registry.MustRegister(fleetCollector{store.Figures})
+	o.Registry.MustRegister(fleetCollector{store.Figures, cfg.SwitchObjective})
 	host, err := os.Hostname()
 	if err != nil {
 		host = "worker"
 	}
 	owner := fmt.Sprintf("%s/%d", host, os.Getpid())
-	clients := shard.NewClients(cfg.Secret, shard.Options{})
+	clients := shard.NewClients(cfg.Secret, shard.Options{Commands: o.Commands})
 	sides := activities.NewSides(store, clients, cfg.KafkaPartitions)
 	a := &activities.Activities{
 		Store: store, Shards: clients, Secret: cfg.Secret, Log: log, Brokers: cfg.KafkaBrokers, S3: S3(cfg), Bucket: cfg.S3Bucket, Sides: sides,
@@ -174,7 +177,7 @@ func (w *Worker) Close(ctx context.Context) {
 // queues are the options of each task queue.
 func queues(stopTimeout time.Duration) map[string]worker.Options {
 	base := worker.Options{
-		Interceptors:                 []interceptor.WorkerInterceptor{&Failures{}},
+		Interceptors:                 []interceptor.WorkerInterceptor{&tracing.Budget{}, &Failures{}},
 		WorkerStopTimeout:            stopTimeout,
 		StickyScheduleToStartTimeout: time.Second, // a dead process costs its workflows this once
 		DisableRegistrationAliasing:  true,

@@ -58,7 +58,7 @@ var rules = []rule{
 	{"internal/stoppoint", "", ""},
 	{"internal/mongocode", "", driver},
 	{"internal/logging", "", ""},
-	{"internal/tracing", "", spans},
+	{"internal/tracing", "", spans + " go.temporal.io/sdk/contrib/opentelemetry go.temporal.io/sdk/interceptor go.mongodb.org/mongo-driver/v2/event"},
 	{"internal/config", "chunk internal/failure", "..."},
 	{"internal/archtest", "", ""},
 	{"internal/testkit/...", "...", "..."},

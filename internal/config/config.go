@@ -58,6 +58,7 @@ type Config struct {
 	ArchiveRetention  time.Duration
 	ImportPace        string
 
+	SwitchObjective    time.Duration
 	RemedyRebuild      []string
 	RemedyProvision    []string
 	RemedyRelease      []string
@@ -171,6 +172,9 @@ var settings = []setting{
 	}},
 	{Worker, "import-pace", false, func(c *Config, fs *pflag.FlagSet, n string) {
 		fs.StringVar(&c.ImportPace, n, PaceGentle, "gentle: imports rest while a shard that they read or load is slow, its cache full or a secondary behind; full: they never do")
+	}},
+	{Worker, "switch-objective", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.DurationVar(&c.SwitchObjective, n, time.Minute, "how long switches may keep writes of a logical database waiting in a calendar month; past it there is an alarm")
 	}},
 	{Worker, "remedy-rebuild", false, func(c *Config, fs *pflag.FlagSet, n string) {
 		fs.StringSliceVar(&c.RemedyRebuild, n, nil, "command, and its arguments after commas, that empties a node and starts it again; empty: no rebuilds")
@@ -393,7 +397,7 @@ func (c *Config) limits() (problems []error) {
 		value time.Duration
 		least time.Duration
 	}{
-		{"fence-deadline", c.FenceDeadline, 1}, {"gate-lag", c.GateLag, 1}, {"gate-latency", c.GateLatency, 1},
+		{"fence-deadline", c.FenceDeadline, 1}, {"switch-objective", c.SwitchObjective, 1}, {"gate-lag", c.GateLag, 1}, {"gate-latency", c.GateLatency, 1},
 		{"gate-election-quiet", c.GateElectionQuiet, 0}, {"gate-secondary-lag", c.GateSecondaryLag, 1}, {"sync-lag", c.SyncLag, 1}, {"archive-retention", c.ArchiveRetention, 0},
 	} {
 		if x.value < x.least {

@@ -26,6 +26,31 @@ var figureCases = map[string]func(*testing.T, *fleet){
 		require.Equal(t, metadata.Past{}, past)
 	},
 
+	"WritesThatWaitedThisMonth": func(t *testing.T, f *fleet) {
+		waited := func() float64 {
+			got, err := f.Figures(t.Context())
+			require.NoError(t, err)
+			require.Len(t, got.Waited, 1)
+			require.Equal(t, "flights", got.Waited[0].Database)
+			return got.Waited[0].Seconds
+		}
+		require.Zero(t, waited())
+		a := f.switchOver(t, f.switching(t))
+		set := func(fencing, open string) {
+			require.NoError(t, f.exec(t, `alter table attempts disable trigger user`))
+			require.NoError(t, f.exec(t, `update attempts set timeline = jsonb_build_array(
+				jsonb_build_object('state', 'fencing', 'at', `+fencing+`), jsonb_build_object('state', 'open', 'at', `+open+`)) where id = $1`, a.ID))
+			require.NoError(t, f.exec(t, `alter table attempts enable trigger user`))
+		}
+		const month = `date_trunc('month', clock_timestamp(), 'UTC')`
+		set(month+` + interval '1 ms'`, month+` + interval '501 ms'`)
+		require.InDelta(t, 0.5, waited(), 1e-6)
+		set(month+` - interval '3 s'`, month+` + interval '250 ms'`)
+		require.InDelta(t, 0.25, waited(), 1e-6, "what was before the month does not count")
+		set(month+` - interval '3 s'`, month+` - interval '1 s'`)
+		require.Zero(t, waited())
+	},
+
 	"MoveShowsItself": func(t *testing.T, f *fleet) {
 		m := f.switching(t)
 		require.NoError(t, f.SetAttention(t.Context(), m.ID, "look"))
