@@ -40,7 +40,9 @@ func TestFenceClearsNoPool(t *testing.T) {
 
 	const callers = 30
 	f, s := newFakeFleet(t, 2)
-	s.answers(func(bson.Raw) bson.D { return bson.D{{Key: "n", Value: 1}, {Key: "nModified", Value: 1}, {Key: "ok", Value: 1.0}} })
+	s.answers(func(bson.Raw) bson.D {
+		return bson.D{{Key: "n", Value: 1}, {Key: "nModified", Value: 1}, {Key: "ok", Value: 1.0}}
+	})
 	p := f.start(Config{SwitchWait: 50 * time.Millisecond, LiveWait: 50 * time.Millisecond})
 	key := f.keysOf(1)[firstChunk][0]
 	var made, lost, down atomic.Int64
