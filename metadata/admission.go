@@ -65,15 +65,16 @@ type Admission struct {
 	Demand     float64 // changes a second of this move
 }
 
-// convergingSQL sums what the admitted, unfinished moves to a shard ask of it now:
+// convergingSQL sums what the admitted moves to a shard that it does not serve yet ask of it now:
 // what their lanes apply, or what they were admitted with while they have none.
 const convergingSQL = `select count(*), coalesce(sum(case when m.progress ->> 'step' = 'replicate' and m.progress ? 'perSecond'
 		then (m.progress ->> 'perSecond')::float8 else m.demand end), 0)
 	from migrations m join placements t on t.id = m.target
-	where t.shard = $1 and m.lead <> $2 and m.admitted_at is not null and m.phase not in ('done', 'aborted', 'completing')`
+	where t.shard = $1 and m.lead <> $2 and m.admitted_at is not null and m.phase not in ('burn-in', 'completing', 'done', 'aborted')`
 
 // Admit lets a move with all its legs begin its import when each of its targets was
-// seen to apply factor times what then converges on it, or was never measured. It
+// seen to apply factor times what then converges on it, was never measured, or has
+// nothing else that converges on it: alone, no waiting makes more room. It
 // is decided for one move at a time; an admitted move stays admitted. demand is by
 // leg, in changes a second.
 func (s *Store) Admit(ctx context.Context, lead chunk.MigrationID, demand map[chunk.MigrationID]float64, factor float64, always bool) (a Admission, err error) {
@@ -95,7 +96,7 @@ func (s *Store) Admit(ctx context.Context, lead chunk.MigrationID, demand map[ch
 			if err := tx.QueryRow(ctx, capacity, shard).Scan(&one.Capacity); err != nil {
 				return err
 			}
-			one.Admitted = already || always || one.Capacity == 0 || one.Capacity >= factor*(one.Converging+asked)
+			one.Admitted = already || always || one.Capacity == 0 || one.Others == 0 || one.Capacity >= factor*(one.Converging+asked)
 			if a.Shard == "" || a.Admitted && !one.Admitted {
 				one.Admitted = one.Admitted && a.Admitted
 				a = one

@@ -127,7 +127,7 @@ func (u *change) plan(d *database, c *collection) ([]*entry, *refusal) {
 	var kept [4]bson.RawValue
 	values := kept[:0] // of the shard key's fields; of type 0 where the filter does not fix them
 	for _, field := range c.keys() {
-		v, _ := t.fixed(u.filter, field)
+		v, _ := t.fixed(u.filter, field) // else the zero value
 		values = append(values, v)
 	}
 	var err *refusal

@@ -246,11 +246,15 @@ func equality(filter bson.Raw, path string) (v bson.RawValue, ok bool) {
 				}
 			}
 		case path:
-			if !operators(w.Element) {
-				return w.RawValue(), w.Type != bson.TypeRegex && w.Type != bson.TypeArray
+			e, found := w.Element, true
+			if operators(e) {
+				e, found = wire.Find(w.Document(), "$eq")
 			}
-			if eq, found := wire.Find(w.Document(), "$eq"); found {
-				return eq.RawValue(), eq.Type != bson.TypeRegex && eq.Type != bson.TypeArray
+			if found && e.Type != bson.TypeRegex && e.Type != bson.TypeArray { // those match more than what is equal
+				return e.RawValue(), true
+			}
+			if found {
+				return bson.RawValue{}, false
 			}
 		}
 	}

@@ -157,6 +157,7 @@ func TestPlanUpdate(t *testing.T) {
 	}
 	k1 := bson.D{{Key: "k", Value: 1}}
 	x1 := bson.D{{Key: "x", Value: 1}}
+	pattern := bson.D{{Key: "k", Value: bson.Regex{Pattern: "^a"}}}
 	for _, tc := range []struct {
 		name   string
 		coll   *collection
@@ -168,6 +169,13 @@ func TestPlanUpdate(t *testing.T) {
 		turns  bool
 	}{
 		{name: "targeted", coll: c, q: k1, u: set("$inc", "n", 1), want: 1},
+		{name: "a pattern of the key", coll: c, q: pattern, u: set("$inc", "n", 1), multi: true, want: 5},
+		{name: "a pattern of the key, spelled out", coll: c, q: bson.D{{Key: "k", Value: bson.D{{Key: "$eq", Value: pattern[0].Value}}}}, u: set("$inc", "n", 1), multi: true, want: 5},
+		{name: "an array", coll: c, q: bson.D{{Key: "k", Value: bson.A{1}}}, u: set("$inc", "n", 1), multi: true, want: 5},
+		{name: "upsert with a pattern", coll: c, q: pattern, u: set("$inc", "n", 1), upsert: true, code: codeShardKeyNotFound},
+		{name: "upsert with an array", coll: c, q: bson.D{{Key: "k", Value: bson.A{1}}}, u: set("$inc", "n", 1), upsert: true, code: codeShardKeyNotFound},
+		{name: "replacement of a pattern", coll: c, q: pattern, u: bson.D{{Key: "k", Value: 12}}, want: 1},
+		{name: "sets the key to the pattern it is looked for by", coll: c, q: pattern, u: set("$set", "k", pattern[0].Value), code: codeImmutableField},
 		{name: "in turn", coll: c, q: x1, u: set("$inc", "n", 1), want: 5, turns: true},
 		{name: "everywhere", coll: c, q: x1, u: set("$inc", "n", 1), multi: true, want: 5},
 		{name: "sets the key", coll: c, q: k1, u: set("$set", "k", 2), code: codeImmutableField},

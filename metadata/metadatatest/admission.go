@@ -67,8 +67,11 @@ var admissionCases = map[string]func(*testing.T, *fleet){
 	},
 
 	"NoQueueGoesFirst": func(t *testing.T, f *fleet) {
-		m := f.register(t)
+		m, alone := f.register(t), f.registerOf(t, "flights/0002")
 		require.NoError(t, f.KeepRate(t.Context(), "c", metadata.ApplyRate, 10))
+		first, err := f.Admit(t.Context(), alone.ID, map[chunk.MigrationID]float64{alone.ID: 500}, 2, false)
+		require.NoError(t, err)
+		require.True(t, first.Admitted, "nothing else converges: waiting would make no room")
 		demand := map[chunk.MigrationID]float64{m.ID: 1000}
 		a, err := f.Admit(t.Context(), m.ID, demand, 2, false)
 		require.NoError(t, err)
