@@ -6,6 +6,7 @@ import (
 
 	"drover/chunk"
 	"drover/contract"
+	"drover/internal/pause"
 	"drover/metadata"
 )
 
@@ -29,7 +30,7 @@ func (a *Activities) AdmitMove(ctx context.Context, in contract.AdmitInput) (out
 				out = seen
 				return nil
 			}
-			if err := sleep(ctx, admitEvery); err != nil {
+			if err := pause.For(ctx, admitEvery); err != nil {
 				return err
 			}
 		}

@@ -8,6 +8,7 @@ import (
 
 	"drover/chunk"
 	"drover/contract"
+	"drover/internal/pause"
 )
 
 // probe writes a marker and waits until every lane has passed it.
@@ -47,7 +48,7 @@ func (a *Activities) passed(ctx context.Context, e ends, in contract.DirectionIn
 		if ok {
 			return nil
 		}
-		if sleep(ctx, lookAgain(time.Since(began))) != nil {
+		if pause.For(ctx, lookAgain(time.Since(began))) != nil {
 			return fmt.Errorf("lanes did not pass %s: %w", key, context.Cause(ctx))
 		}
 	}

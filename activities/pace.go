@@ -3,6 +3,8 @@ package activities
 import (
 	"context"
 	"time"
+
+	"drover/internal/pause"
 )
 
 // Times of a paced clean-up.
@@ -33,7 +35,7 @@ func (p *pacer) pace(ctx context.Context) error {
 		p.before = max(slowest, paceFloor)
 		return err
 	}
-	if err := sleep(ctx, p.rest); err != nil {
+	if err := pause.For(ctx, p.rest); err != nil {
 		return err
 	}
 	giveUp := time.Now().Add(paceMost)
@@ -53,21 +55,9 @@ func (p *pacer) slowest(ctx context.Context, n int) (slowest time.Duration, err 
 			return 0, err
 		}
 		slowest = max(slowest, took)
-		if err := sleep(ctx, paceProbe); err != nil {
+		if err := pause.For(ctx, paceProbe); err != nil {
 			return 0, err
 		}
 	}
 	return slowest, nil
-}
-
-// sleep waits unless ctx ends before.
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -14,6 +14,7 @@ import (
 	"drover/contract"
 	"drover/event"
 	"drover/internal/failure"
+	"drover/internal/pause"
 	"drover/metadata"
 	"drover/validation"
 )
@@ -328,7 +329,7 @@ func (a *Activities) passedSeq(ctx context.Context, e ends, in contract.Directio
 		if behind <= 0 {
 			return nil
 		}
-		if sleep(ctx, lookAgain(time.Since(began))) != nil {
+		if pause.For(ctx, lookAgain(time.Since(began))) != nil {
 			return fmt.Errorf("%d lanes have not passed %s: %w", behind, m.Marker.Key(), context.Cause(ctx))
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"drover/chunk"
 	"drover/contract"
 	"drover/demo/workload"
+	"drover/internal/pause"
 )
 
 // warmUp is how long the application runs before and between the steps.
@@ -32,18 +33,7 @@ func (d *demo) startWorkload(ctx context.Context) error {
 	}
 	d.work = w
 	d.say("the application runs: %d clients, %d operations per second, open loop", d.o.Clients, d.o.Rate)
-	return wait(ctx, warmUp)
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
+	return pause.For(ctx, warmUp)
 }
 
 // move moves the chunk, goes back, forth again, and completes.
@@ -73,7 +63,7 @@ func (d *demo) move(ctx context.Context) error {
 		if err := d.leg(ctx, in.Chunk, leg.what, leg.ask, leg.until); err != nil {
 			return err
 		}
-		if err := wait(ctx, warmUp); err != nil {
+		if err := pause.For(ctx, warmUp); err != nil {
 			return err
 		}
 	}
@@ -91,7 +81,7 @@ func (d *demo) move(ctx context.Context) error {
 	for _, s := range res.Switches {
 		d.report.Switches = append(d.report.Switches, d.switchReport(s))
 	}
-	return wait(ctx, warmUp)
+	return pause.For(ctx, warmUp)
 }
 
 // tellEvery is how often a wait is explained.

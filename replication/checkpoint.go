@@ -15,6 +15,7 @@ import (
 	"drover/chunk"
 	"drover/internal/failure"
 	"drover/internal/mongocode"
+	"drover/internal/pause"
 )
 
 // Checkpoint is a lane's durable state, on its target shard.
@@ -102,7 +103,7 @@ func takeCheckpoint(ctx context.Context, cfg *Config, lane chunk.Lane, session b
 		if ctx.Err() != nil || !again || attempt >= 100 {
 			return nil, fmt.Errorf("take lane %s: %w", id, err)
 		}
-		if err := pause(ctx, 5*time.Millisecond); err != nil {
+		if err := pause.For(ctx, 5*time.Millisecond); err != nil {
 			return nil, err
 		}
 	}
@@ -203,7 +204,7 @@ func setClosed(ctx context.Context, client *mongo.Client, m chunk.MigrationID, d
 		if !mongocode.IsWriteConflict(err) || attempt >= 1000 { // a lane's transaction holds it for a moment
 			return fmt.Errorf("%s lanes m%d/d%d: %w", verb, m, direction, err)
 		}
-		if err := pause(ctx, time.Millisecond); err != nil {
+		if err := pause.For(ctx, time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -222,16 +223,4 @@ func ReadCheckpoints(ctx context.Context, client *mongo.Client, m chunk.Migratio
 		return nil, fmt.Errorf("read checkpoints m%d/d%d: %w", m, direction, err)
 	}
 	return all, nil
-}
-
-// pause waits, or gives ctx's cause.
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-t.C:
-		return nil
-	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"drover/event"
 	"drover/internal/failure"
+	"drover/internal/pause"
 )
 
 // Definitions changes collections and indexes of the target.
@@ -198,7 +199,7 @@ func (l *Lane) follow(ctx context.Context, e *event.Event) error {
 		}
 		l.cfg.Metrics.retries.Inc()
 		l.gauge.troubled(err)
-		if err := pause(ctx, l.cfg.Backoff(try)); err != nil {
+		if err := pause.For(ctx, l.cfg.Backoff(try)); err != nil {
 			return err
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"drover/event"
 	"drover/internal/failure"
 	"drover/internal/mongocode"
+	"drover/internal/pause"
 )
 
 // Lane applies one partition of one direction of a migration. Take makes it the
@@ -364,7 +365,7 @@ func (l *Lane) patiently(ctx context.Context, work func(context.Context) error) 
 		l.cfg.Metrics.retries.Inc()
 		l.gauge.troubled(err)
 		l.log.WarnContext(ctx, "work on the target is tried again", slog.Int("try", try), slog.Any("error", err))
-		if err := pause(ctx, l.cfg.Backoff(try)); err != nil {
+		if err := pause.For(ctx, l.cfg.Backoff(try)); err != nil {
 			return err
 		}
 	}

@@ -6,20 +6,18 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
+	"drover/bench/figures"
 	"drover/bench/rig"
 )
 
@@ -40,14 +38,9 @@ type report struct {
 	limit time.Duration
 }
 
-func main() {
-	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, "chaos:", err)
-		os.Exit(1)
-	}
-}
+func main() { figures.Main(run) }
 
-func run() error {
+func run(ctx context.Context) error {
 	o := rig.Options{}
 	flag.StringVar(&o.Dir, "dir", ".drover/chaos", "folder of the stack; it is made anew")
 	out := flag.String("out", "bench/out/chaos.json", "report")
@@ -72,8 +65,6 @@ func run() error {
 	if len(moves)+len(switches) == 0 {
 		return fmt.Errorf("--cells %q names no cell; -list shows all", *only)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
 	if o.Binary, err = filepath.Abs(o.Binary); err != nil {
 		return err
 	}
@@ -87,7 +78,7 @@ func run() error {
 	err = rep.strikeAll(ctx, r, moves, switches)
 	rep.Seconds = time.Since(began).Seconds()
 	rep.sum()
-	if werr := rep.write(*out); werr != nil {
+	if _, werr := figures.Write(*out, rep); werr != nil {
 		err = errors.Join(err, werr)
 	}
 	rep.print()
@@ -113,17 +104,6 @@ func (r *report) sum() {
 			r.WatchdogLate++
 		}
 	}
-}
-
-func (r *report) write(path string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-		return err
-	}
-	b, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(b, '\n'), 0o600)
 }
 
 func (r *report) print() {

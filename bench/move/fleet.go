@@ -19,6 +19,7 @@ import (
 	"drover/contract"
 	"drover/demo"
 	"drover/demo/workload"
+	"drover/internal/pause"
 )
 
 // Sizes of what is measured on a fleet.
@@ -157,11 +158,11 @@ func (m *onFleet) importUnderLoad(ctx context.Context) error {
 		return err
 	}
 	defer fg.stop()
-	if err := wait(ctx, 5*time.Second); err != nil {
+	if err := pause.For(ctx, 5*time.Second); err != nil {
 		return err
 	}
 	fg.take()
-	if err := wait(ctx, 15*time.Second); err != nil {
+	if err := pause.For(ctx, 15*time.Second); err != nil {
 		return err
 	}
 	before := quantile(fg.take(), 0.99)
@@ -189,18 +190,6 @@ func (m *onFleet) importUnderLoad(ctx context.Context) error {
 	}
 	m.b.set("import_docs_per_s_throttled", float64(st.Import.Documents)/st.StepSince.Sub(began).Seconds())
 	return nil
-}
-
-// wait waits.
-func wait(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
 }
 
 // validation waits for the move's own validation and takes its rate, markers and

@@ -9,6 +9,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"golang.org/x/sync/errgroup"
+
+	"drover/internal/pause"
 )
 
 // The paced application.
@@ -116,7 +118,7 @@ func pacedWrites(ctx context.Context, m *onFleet, rate int, length time.Duration
 		g.Go(func() error {
 			next := began
 			for n := c; time.Since(began) < length; n += lagClients {
-				if err := wait(ctx, time.Until(next)); err != nil {
+				if err := pause.For(ctx, time.Until(next)); err != nil {
 					return err
 				}
 				next = next.Add(every)

@@ -12,25 +12,17 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"runtime/pprof"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
+
+	"drover/bench/figures"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-}
+func main() { figures.Main(func(ctx context.Context) error { return run(ctx, os.Stdout) }) }
 
 // settings of one run.
 type settings struct {
@@ -191,12 +183,6 @@ func (b *bench) read() error {
 // write keeps everything.
 func (b *bench) write() error {
 	b.figures["cpus"] = runtime.NumCPU()
-	text, err := json.MarshalIndent(b.figures, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(b.o.out), 0o750); err != nil {
-		return err
-	}
-	return os.WriteFile(b.o.out, append(text, '\n'), 0o600)
+	_, err := figures.Write(b.o.out, b.figures)
+	return err
 }

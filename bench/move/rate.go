@@ -2,9 +2,10 @@ package main
 
 import (
 	"math"
-	"slices"
 	"sync"
 	"time"
+
+	"drover/bench/figures"
 )
 
 // meter keeps how much was done when.
@@ -52,14 +53,9 @@ func (m *meter) last(stretch time.Duration) float64 {
 	return (end.done - from.done) / took
 }
 
-// quantile of durations in milliseconds, by the nearest rank; 0 of none.
+// quantile of durations in milliseconds; 0 of none.
 func quantile(values []time.Duration, q float64) float64 {
-	if len(values) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(values))
-	at := max(0, int(math.Ceil(q*float64(len(sorted))))-1)
-	return float64(sorted[at].Microseconds()) / 1000
+	return float64(figures.Quantile(values, q).Microseconds()) / 1000
 }
 
 // round keeps a figure readable.

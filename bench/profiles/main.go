@@ -7,19 +7,18 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"text/tabwriter"
 	"time"
+
+	"drover/bench/figures"
+	"drover/internal/pause"
 )
 
 // report is the file. Names of fields do not change.
@@ -34,15 +33,7 @@ type report struct {
 	Rows        []row         `json:"rows"`
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "profiles:", err)
-		os.Exit(1)
-	}
-}
+func main() { figures.Main(func(ctx context.Context) error { return run(ctx, os.Stdout) }) }
 
 // run is main with errors.
 func run(ctx context.Context, out io.Writer) error {
@@ -64,7 +55,7 @@ func run(ctx context.Context, out io.Writer) error {
 		}
 	}
 	rep.LiveHoldMS, rep.SureHoldMS = rep.LiveHold.Milliseconds(), rep.SureHold.Milliseconds()
-	if err := rep.write(*path); err != nil {
+	if _, err := figures.Write(*path, rep); err != nil {
 		return err
 	}
 	rep.print(out)
@@ -100,7 +91,7 @@ func (r *report) measure(ctx context.Context, known bool, fences []time.Duration
 	for _, length := range fences {
 		_, _ = fmt.Fprintf(out, "fence of %s, %s\n", length, knowledge(known))
 		rows, err := f.hold(ctx, requests, func(ctx context.Context, up *fenced) error {
-			if err := wait(ctx, length); err != nil {
+			if err := pause.For(ctx, length); err != nil {
 				return err
 			}
 			return up.release()
@@ -128,17 +119,6 @@ func knowledge(known bool) string {
 		return "known to the proxy"
 	}
 	return "unknown to the proxy"
-}
-
-func (r *report) write(path string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-		return err
-	}
-	b, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(b, '\n'), 0o600)
 }
 
 func (r *report) print(out io.Writer) {

@@ -14,6 +14,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver"
+
+	"drover/internal/pause"
 )
 
 // Times of the profiles.
@@ -210,31 +212,19 @@ type request struct {
 // do makes one request as the profile does.
 func (c *caller) do(ctx context.Context, kind string, r *request) {
 	ctx = context.WithValue(ctx, tallyKey{}, &r.tally)
-	began, pause := time.Now(), c.pause
+	began, backOff := time.Now(), c.pause
 	for try := range c.tries {
-		if try > 0 && pause > 0 {
-			if r.err = wait(ctx, pause); r.err != nil {
+		if try > 0 && backOff > 0 {
+			if r.err = pause.For(ctx, backOff); r.err != nil {
 				break
 			}
-			pause *= 2
+			backOff *= 2
 		}
 		if r.err = c.once(ctx, kind, r.id); r.err == nil {
 			break
 		}
 	}
 	r.lasted = time.Since(began)
-}
-
-// wait returns after a time.
-func wait(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // once calls the driver.

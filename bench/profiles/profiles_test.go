@@ -9,6 +9,7 @@ import (
 	"go.uber.org/goleak"
 
 	"drover/chunk"
+	"drover/internal/pause"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -54,7 +55,7 @@ func TestFenceWithinHoldIsNoError(t *testing.T) {
 				if n == perKind*len(kinds)*len(f.profiles) {
 					return up.release()
 				}
-				if err := wait(ctx, time.Millisecond); err != nil {
+				if err := pause.For(ctx, time.Millisecond); err != nil {
 					return err
 				}
 			}
@@ -134,7 +135,7 @@ func TestManySwitchesInARow(t *testing.T) {
 				if n, err = f.waiting(); err != nil {
 					return err
 				}
-				if err := wait(ctx, time.Millisecond/10); err != nil {
+				if err := pause.For(ctx, time.Millisecond/10); err != nil {
 					return err
 				}
 			}

@@ -12,29 +12,19 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"drover/bench/figures"
 	"drover/devstack"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-}
+func main() { figures.Main(run) }
 
 // run is main with errors.
 func run(ctx context.Context) error {
@@ -209,12 +199,6 @@ func (b *bench) write(path string) error {
 	for _, k := range slices.Sorted(maps.Keys(b.results)) {
 		fmt.Printf("%-34s %v\n", k, b.results[k])
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	out, err := json.MarshalIndent(b.results, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(out, '\n'), 0o600)
+	_, err := figures.Write(path, b.results)
+	return err
 }

@@ -6,19 +6,14 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"math"
 	"math/rand/v2"
-	"os"
-	"os/signal"
 	"path/filepath"
-	"slices"
-	"syscall"
 	"time"
 
+	"drover/bench/figures"
 	"drover/bench/rig"
 )
 
@@ -49,14 +44,9 @@ type options struct {
 	seed     uint64
 }
 
-func main() {
-	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, "soak:", err)
-		os.Exit(1)
-	}
-}
+func main() { figures.Main(run) }
 
-func run() error {
+func run(ctx context.Context) error {
 	f, o := rig.Options{}, options{}
 	flag.StringVar(&f.Dir, "dir", ".drover/soak", "folder of the stack; it is made anew")
 	out := flag.String("out", "bench/out/soak.json", "report")
@@ -72,8 +62,6 @@ func run() error {
 	if o.switches < 1 || o.perMove < 1 || o.every < 0 {
 		return fmt.Errorf("switches is %d, per-move %d, kill-every %d; want 1 or more, and 0 or more for kill-every", o.switches, o.perMove, o.every)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
 	var err error
 	if f.Binary, err = filepath.Abs(f.Binary); err != nil {
 		return err
@@ -87,25 +75,13 @@ func run() error {
 	s := &soak{options: o, fleet: fleet, began: began, report: report{Asked: o.switches, Seed: o.seed}, random: rand.New(rand.NewPCG(o.seed, 0))} //nolint:gosec // no secret
 	err = s.run(ctx)
 	s.Seconds = time.Since(began).Seconds()
-	s.WindowP50, s.WindowP99 = quantile(s.windows, 0.5), quantile(s.windows, 0.99)
-	b, merr := json.MarshalIndent(s.report, "", "  ")
-	if merr == nil {
-		merr = errors.Join(os.MkdirAll(filepath.Dir(*out), 0o750), os.WriteFile(*out, append(b, '\n'), 0o600))
-	}
-	fmt.Println(string(b))
+	s.WindowP50, s.WindowP99 = figures.Quantile(s.windows, 0.5), figures.Quantile(s.windows, 0.99)
+	text, merr := figures.Write(*out, s.report)
+	fmt.Println(text)
 	if err = errors.Join(err, merr); err == nil && s.Failed > 0 {
 		err = fmt.Errorf("something was wrong after %d stretches", s.Failed)
 	}
 	return err
-}
-
-// quantile of values, by the nearest rank; 0 of none.
-func quantile(values []float64, q float64) float64 {
-	if len(values) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(values))
-	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
 }
 
 // soak is one run.

@@ -10,6 +10,7 @@ import (
 	"drover/contract"
 	"drover/demo"
 	"drover/demo/workload"
+	"drover/internal/pause"
 )
 
 // Spans around a switch.
@@ -42,7 +43,7 @@ func (b *bench) run(ctx context.Context) (err error) {
 	if b.work, err = b.fleet.Run(ctx, b.o.hotShare); err != nil {
 		return err
 	}
-	if err := wait(ctx, warmUp); err != nil {
+	if err := pause.For(ctx, warmUp); err != nil {
 		return err
 	}
 	b.fleet.Say("%d clients offer %d operations per second; moving %s of %d MB to %s", b.o.clients, b.o.rate, id, b.o.chunkMB, b.fleet.Target())
@@ -65,17 +66,6 @@ func (b *bench) run(ctx context.Context) (err error) {
 	return nil
 }
 
-func wait(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
-}
-
 // one waits for the next switch and asks for the one after it.
 func (b *bench) one(ctx context.Context, id chunk.ID) error {
 	ctx, cancel := context.WithTimeout(ctx, patient)
@@ -95,7 +85,7 @@ func (b *bench) one(ctx context.Context, id chunk.ID) error {
 			_, err := b.fleet.Starter().Ask(ctx, id, next, contract.UpdateInput{By: "bench/switch"})
 			return err
 		}
-		if err := wait(ctx, looks); err != nil {
+		if err := pause.For(ctx, looks); err != nil {
 			return fmt.Errorf("no switch came about; the move is at %q waiting for %q: %w", st.Step, st.WaitingFor, err)
 		}
 	}

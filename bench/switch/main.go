@@ -5,30 +5,20 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"runtime"
-	"syscall"
 	"time"
 
+	"drover/bench/figures"
 	"drover/demo"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-}
+func main() { figures.Main(func(ctx context.Context) error { return run(ctx, os.Stdout) }) }
 
 // options of one run.
 type options struct {
@@ -84,13 +74,7 @@ func run(ctx context.Context, out io.Writer) error {
 func (b *bench) write(out io.Writer) error {
 	r := b.report()
 	r["cpus"] = runtime.NumCPU()
-	text, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(b.o.out), 0o750); err != nil {
-		return err
-	}
-	_, _ = fmt.Fprintln(out, string(text))
-	return os.WriteFile(b.o.out, append(text, '\n'), 0o600)
+	text, err := figures.Write(b.o.out, r)
+	_, _ = fmt.Fprintln(out, text)
+	return err
 }

@@ -2,9 +2,9 @@ package main
 
 import (
 	"math"
-	"slices"
 	"time"
 
+	"drover/bench/figures"
 	"drover/contract"
 )
 
@@ -23,17 +23,17 @@ func (b *bench) report() map[string]any {
 		"switches": len(b.switches), "attempts_gone_back": b.back, "last_reason_gone_back": b.firstBad,
 		"client_errors": n, "first_client_error": first,
 		"ops_offered_per_s": b.o.rate, "ops_acknowledged_per_s": round(b.work.Rate()), "clients": b.o.clients, "chunk_mb": b.o.chunkMB,
-		"write_gap_without_switch_p50_ms": quantile(calm, 0.5), "write_gap_without_switch_p99_ms": quantile(calm, 0.99),
+		"write_gap_without_switch_p50_ms": round(figures.Quantile(calm, 0.5)), "write_gap_without_switch_p99_ms": round(figures.Quantile(calm, 0.99)),
 		"seconds": round(time.Since(b.began).Seconds()), "sync_on_commit": true,
 	}
 	for name, values := range map[string][]float64{"window": windows, "write_pause": writes, "read_pause": reads} {
 		for _, q := range quantiles {
-			r[name+q.name] = quantile(values, q.at)
+			r[name+q.name] = round(figures.Quantile(values, q.at))
 		}
 	}
 	for step, values := range steps(b.switches) {
 		for _, q := range quantiles[:2] {
-			r["step_"+step+q.name] = quantile(values, q.at)
+			r["step_"+step+q.name] = round(figures.Quantile(values, q.at))
 		}
 	}
 	return r
@@ -60,15 +60,6 @@ func steps(all []contract.SwitchResult) map[string][]float64 {
 		}
 	}
 	return out
-}
-
-// quantile of values, by the nearest rank; 0 of none.
-func quantile(values []float64, q float64) float64 {
-	if len(values) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(values))
-	return round(sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)])
 }
 
 // round keeps a figure readable.

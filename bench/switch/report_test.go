@@ -8,16 +8,6 @@ import (
 	"drover/contract"
 )
 
-func TestQuantileIsByRank(t *testing.T) {
-	t.Parallel()
-	require.Zero(t, quantile(nil, 0.5))
-	values := []float64{4, 1, 3, 2}
-	require.InDelta(t, 2, quantile(values, 0.5), 0)
-	require.InDelta(t, 4, quantile(values, 0.99), 0)
-	require.InDelta(t, 4, quantile(values, 1), 0)
-	require.Equal(t, []float64{4, 1, 3, 2}, values, "the caller's order stays")
-}
-
 // TestStepsAreDifferences: a step lasts from the mark before it; a clock that
 // begins anew begins at nothing.
 func TestStepsAreDifferences(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"drover/chunk"
 	"drover/internal/failure"
 	"drover/internal/mongocode"
+	"drover/internal/pause"
 	"drover/remediation"
 	"drover/shard"
 )
@@ -57,21 +58,9 @@ func Open(s chunk.Shard, secret string, o Options) (*ReplicaSet, error) {
 		o.Confirm = 30 * time.Second
 	}
 	if o.Pause == nil {
-		o.Pause = pause
+		o.Pause = pause.For
 	}
 	return &ReplicaSet{shard: s, secret: secret, opts: o, clients: map[string]*mongo.Client{}}, nil
-}
-
-// pause waits in real time.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
-	}
 }
 
 // Close disconnects.
