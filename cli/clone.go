@@ -39,12 +39,12 @@ func newChunkClone(a *app) *cobra.Command {
 					return err
 				}
 				if detach && !in.DryRun {
-					return a.print(starter.Run{WorkflowID: run.GetID(), RunID: run.GetRunID()}, nil, func() [][]string {
-						return [][]string{{"workflow", run.GetID()}, {"next", "drover chunk clones"}}
+					return a.print(run, nil, func() [][]string {
+						return [][]string{{"workflow", run.WorkflowID}, {"next", "drover chunk clones"}}
 					})
 				}
-				var r contract.CloneResult
-				if err := run.Get(ctx, &r); err != nil {
+				r, err := s.CloneResult(ctx, run)
+				if err != nil {
 					return err
 				}
 				return a.print(r, nil, func() [][]string { return cloneRows(r) })

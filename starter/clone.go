@@ -2,12 +2,10 @@ package starter
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
-	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 
@@ -25,27 +23,27 @@ func CloneID(in contract.CloneInput) string {
 	return id
 }
 
-// Clone starts a clone; the run's result tells where it is.
-func (s *Starter) Clone(ctx context.Context, in contract.CloneInput) (client.WorkflowRun, error) {
+// Clone starts a clone.
+func (s *Starter) Clone(ctx context.Context, in contract.CloneInput) (Run, error) {
 	reuse := enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE_FAILED_ONLY
 	if in.DryRun {
 		reuse = enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE
 	}
-	run, err := s.client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
-		ID: CloneID(in), TaskQueue: contract.ControlQueue, WorkflowIDReusePolicy: reuse,
-		WorkflowExecutionErrorWhenAlreadyStarted: true,
-		StaticSummary:                            fmt.Sprintf("clone %s at %s to %s", in.Chunk, in.At.UTC().Format(time.RFC3339), in.To),
+	return s.begin(ctx, client.StartWorkflowOptions{
+		ID: CloneID(in), WorkflowIDReusePolicy: reuse,
+		StaticSummary: fmt.Sprintf("clone %s at %s to %s", in.Chunk, in.At.UTC().Format(time.RFC3339), in.To),
 		TypedSearchAttributes: temporal.NewSearchAttributes(
 			contract.ChunkIDAttribute.ValueSet(string(in.Chunk)), contract.TargetShardAttribute.ValueSet(in.To)),
-	}, contract.CloneChunkWorkflow, in)
-	if _, exists := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); exists {
-		return nil, failure.New(failure.Invalid, "clone.exists", "a clone of %s at that time is there or being made on %s", in.Chunk, in.To).
-			WithHint("drover chunk clones lists them")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("start the clone of %s: %w", in.Chunk, err)
-	}
-	return run, nil
+	}, contract.CloneChunkWorkflow, in, "the clone of "+string(in.Chunk),
+		failure.New(failure.Invalid, "clone.exists", "a clone of %s at that time is there or being made on %s", in.Chunk, in.To).
+			WithHint("drover chunk clones lists them"))
+}
+
+// CloneResult waits for the end of a run, and tells where the clone is.
+func (s *Starter) CloneResult(ctx context.Context, r Run) (contract.CloneResult, error) {
+	var out contract.CloneResult
+	err := s.result(ctx, r, &out)
+	return out, err
 }
 
 // DropClone drops a finished clone.
@@ -56,5 +54,5 @@ func (s *Starter) DropClone(ctx context.Context, in contract.CloneEnd) error {
 	if err != nil {
 		return fmt.Errorf("drop clone %d: %w", in.Clone, err)
 	}
-	return run.Get(ctx, nil)
+	return s.result(ctx, Run{WorkflowID: run.GetID(), RunID: run.GetRunID()}, nil)
 }

@@ -9,7 +9,6 @@ import (
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/temporal"
 
 	"drover/contract"
 	"drover/internal/failure"
@@ -21,22 +20,14 @@ const balanceSchedule = "balance-rounds"
 // Rebalance starts an intent; the same one is refused while it runs, never joined.
 func (s *Starter) Rebalance(ctx context.Context, in contract.RebalanceInput) (Run, error) {
 	id := contract.RebalanceID(in.Kind, in.Subject)
-	run, err := s.client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
-		ID:                                       id,
-		TaskQueue:                                contract.ControlQueue,
-		WorkflowIDReusePolicy:                    enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
-		WorkflowExecutionErrorWhenAlreadyStarted: true,
-		StaticSummary:                            fmt.Sprintf("%s %s: %d moves", in.Kind, in.Subject, len(in.Moves)),
-		StaticDetails:                            in.Reason,
-	}, contract.RebalanceWorkflow, in)
-	if _, running := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); running {
-		return Run{}, failure.New(failure.Invalid, "rebalance.running", "%s runs already", id).
-			WithHint("drover rebalance status %s shows it", id)
-	}
-	if err != nil {
-		return Run{}, fmt.Errorf("start %s: %w", id, err)
-	}
-	return Run{WorkflowID: run.GetID(), RunID: run.GetRunID()}, nil
+	return s.begin(ctx, client.StartWorkflowOptions{
+		ID:                    id,
+		WorkflowIDReusePolicy: enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
+		StaticSummary:         fmt.Sprintf("%s %s: %d moves", in.Kind, in.Subject, len(in.Moves)),
+		StaticDetails:         in.Reason,
+	}, contract.RebalanceWorkflow, in, id,
+		failure.New(failure.Invalid, "rebalance.running", "%s runs already", id).
+			WithHint("drover rebalance status %s shows it", id))
 }
 
 // openPoll is how often an intent is asked whether it was admitted.
@@ -53,15 +44,7 @@ func (s *Starter) Opened(ctx context.Context, run Run) (bool, error) {
 			return false, fmt.Errorf("look at %s: %w", run.WorkflowID, err)
 		}
 		if d.GetWorkflowExecutionInfo().GetStatus() != enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING {
-			err := s.client.GetWorkflow(ctx, run.WorkflowID, run.RunID).Get(ctx, nil)
-			if e, ok := errors.AsType[*temporal.ApplicationError](err); ok {
-				var kind, hint string
-				if e.HasDetails() {
-					_ = e.Details(&kind, &hint) // an error without them has no hint
-				}
-				return true, failure.New(failure.Invalid, e.Type(), "%s", e.Message()).WithHint("%s", hint)
-			}
-			return true, err
+			return true, s.result(ctx, run, nil)
 		}
 		if st, err := s.RebalanceStatus(ctx, run.WorkflowID); err == nil && !st.OpenedAt.IsZero() {
 			return true, nil

@@ -28,36 +28,21 @@ func (s *Starter) Remediate(ctx context.Context, in contract.RemediateInput) (Ru
 	if !in.Execute {
 		id, summary = fmt.Sprintf("%s%s/%d", planID, in.Shard, time.Now().UnixMilli()), "plan for "+in.Shard
 	}
-	run, err := s.client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
-		ID:                                       id,
-		TaskQueue:                                contract.ControlQueue,
-		WorkflowIDReusePolicy:                    enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
-		WorkflowExecutionErrorWhenAlreadyStarted: true,
-		StaticSummary:                            summary,
-		StaticDetails:                            in.Reason,
-		TypedSearchAttributes:                    temporal.NewSearchAttributes(contract.ShardNameAttribute.ValueSet(in.Shard)),
-	}, contract.RemediateShardWorkflow, in)
-	if _, running := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); running {
-		return Run{}, failure.New(failure.Invalid, "remediation.running", "shard %s is under remediation already", in.Shard).
-			WithHint("drover shard remediate %s --status shows it", in.Shard)
-	}
-	if err != nil {
-		return Run{}, fmt.Errorf("start the remediation of %s: %w", in.Shard, err)
-	}
-	return Run{WorkflowID: run.GetID(), RunID: run.GetRunID()}, nil
+	return s.begin(ctx, client.StartWorkflowOptions{
+		ID:                    id,
+		WorkflowIDReusePolicy: enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
+		StaticSummary:         summary,
+		StaticDetails:         in.Reason,
+		TypedSearchAttributes: temporal.NewSearchAttributes(contract.ShardNameAttribute.ValueSet(in.Shard)),
+	}, contract.RemediateShardWorkflow, in, "the remediation of "+in.Shard,
+		failure.New(failure.Invalid, "remediation.running", "shard %s is under remediation already", in.Shard).
+			WithHint("drover shard remediate %s --status shows it", in.Shard))
 }
 
 // RemediationResult waits for the end of a run.
 func (s *Starter) RemediationResult(ctx context.Context, r Run) (contract.RemediateResult, error) {
 	var out contract.RemediateResult
-	err := s.client.GetWorkflow(ctx, r.WorkflowID, r.RunID).Get(ctx, &out)
-	if e, ok := errors.AsType[*temporal.ApplicationError](err); ok {
-		var kind, hint string
-		if e.HasDetails() {
-			_ = e.Details(&kind, &hint) // an error without them has no hint
-		}
-		return out, failure.New(failure.Invalid, e.Type(), "%s", e.Message()).WithHint("%s", hint)
-	}
+	err := s.result(ctx, r, &out)
 	return out, err
 }
 

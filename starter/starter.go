@@ -43,33 +43,19 @@ func MigrateID(id chunk.ID) string { return contract.MigrateID(id) }
 // CaptureID is the workflow id of a shard's capture.
 func CaptureID(shard string) string { return "capture/" + shard }
 
-// Run names one started run.
-type Run struct {
-	WorkflowID string `json:"workflowID"`
-	RunID      string `json:"runID"`
-}
-
 // Migrate starts the move; one that runs already is refused, never joined.
 func (s *Starter) Migrate(ctx context.Context, in contract.MigrateInput) (Run, error) {
-	run, err := s.client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
-		ID:                                       MigrateID(in.Chunk),
-		TaskQueue:                                contract.ControlQueue,
-		WorkflowIDReusePolicy:                    enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
-		WorkflowExecutionErrorWhenAlreadyStarted: true,
-		StaticSummary:                            summary(in),
-		StaticDetails:                            in.Reason,
+	return s.begin(ctx, client.StartWorkflowOptions{
+		ID:                    MigrateID(in.Chunk),
+		WorkflowIDReusePolicy: enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
+		StaticSummary:         summary(in),
+		StaticDetails:         in.Reason,
 		TypedSearchAttributes: temporal.NewSearchAttributes(
 			contract.ChunkIDAttribute.ValueSet(string(in.Chunk)),
 			contract.TargetShardAttribute.ValueSet(in.To)),
-	}, contract.MigrateChunkWorkflow, in)
-	if _, running := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); running {
-		return Run{}, failure.New(failure.Invalid, "migration.running", "chunk %s is being moved already", in.Chunk).
-			WithHint("drover migrate status %s shows that move", in.Chunk)
-	}
-	if err != nil {
-		return Run{}, fmt.Errorf("start the move of %s: %w", in.Chunk, err)
-	}
-	return Run{WorkflowID: run.GetID(), RunID: run.GetRunID()}, nil
+	}, contract.MigrateChunkWorkflow, in, "the move of "+string(in.Chunk),
+		failure.New(failure.Invalid, "migration.running", "chunk %s is being moved already", in.Chunk).
+			WithHint("drover migrate status %s shows that move", in.Chunk))
 }
 
 // summary is the one line that Temporal shows of a move.

@@ -61,32 +61,22 @@ func running(ctx context.Context, workflowID string) (bool, error) {
 // RaiseLease lets no switch fence on a shard any more under a lease older than the
 // given one.
 func RaiseLease(ctx context.Context, store *metadata.Store, secret string, l metadata.Lease) error {
-	sh, err := store.Shard(ctx, l.Shard)
+	set, end, err := setOf(ctx, store, secret, l.Shard)
 	if err != nil {
 		return err
 	}
-	clients := shard.NewClients(secret, shard.Options{})
-	defer func() { _ = clients.Close(context.WithoutCancel(ctx)) }()
-	set, err := clients.Set(sh)
-	if err != nil {
-		return err
-	}
+	defer end()
 	return set.RaiseLease(ctx, l.Epoch)
 }
 
 // CheckMachines refuses machines that are not those of a shard: each member must
 // be among them. It changes nothing; a shard that does not answer is refused.
 func CheckMachines(ctx context.Context, store *metadata.Store, secret, name string, machines []remediation.Machine) error {
-	sh, err := store.Shard(ctx, name)
+	set, end, err := setOf(ctx, store, secret, name)
 	if err != nil {
 		return err
 	}
-	clients := shard.NewClients(secret, shard.Options{})
-	defer func() { _ = clients.Close(context.WithoutCancel(ctx)) }()
-	set, err := clients.Set(sh)
-	if err != nil {
-		return err
-	}
+	defer end()
 	st, err := set.Status(ctx)
 	if err != nil {
 		return failure.New(failure.Invalid, "layout.unreachable", "shard %s does not answer: %w", name, err).
