@@ -16,19 +16,29 @@ import (
 type capacities struct {
 	mu   sync.Mutex
 	legs map[string]map[chunk.MigrationID]float64 // changes a second, by target
-	kept map[string]float64                       // by target, as it is in the metadata
+	kept map[string]keptRate                      // by target, as it is in the metadata
 }
 
-// keptAgain is how much better a rate must be to be worth a statement.
-const keptAgain = 1.05
+// keptRate is a rate that was written lately.
+type keptRate struct {
+	perSecond float64
+	at        time.Time
+}
 
-// note takes a leg's rate and gives the sum of its target, when that is better than
-// what was kept and the leg is held by its target.
-func (c *capacities) note(shard string, id chunk.MigrationID, rate float64, saturated bool) (best float64, ok bool) {
+// A rate is worth a statement when it is so much better than the one that was
+// written last, or when that is so old: the metadata lets a rate end after a day.
+const (
+	keptAgain = 1.05
+	keptFor   = time.Hour
+)
+
+// note takes a leg's rate and gives the sum of its target, when that is worth a
+// statement and the leg is held by its target.
+func (c *capacities) note(now time.Time, shard string, id chunk.MigrationID, rate float64, saturated bool) (best float64, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.legs == nil {
-		c.legs, c.kept = map[string]map[chunk.MigrationID]float64{}, map[string]float64{}
+		c.legs, c.kept = map[string]map[chunk.MigrationID]float64{}, map[string]keptRate{}
 	}
 	if c.legs[shard] == nil {
 		c.legs[shard] = map[chunk.MigrationID]float64{}
@@ -40,11 +50,15 @@ func (c *capacities) note(shard string, id chunk.MigrationID, rate float64, satu
 	for _, r := range c.legs[shard] {
 		best += r
 	}
-	if best < keptAgain*c.kept[shard] {
-		return best, false
-	}
-	c.kept[shard] = best
-	return best, true
+	old := c.kept[shard]
+	return best, best >= keptAgain*old.perSecond || now.Sub(old.at) >= keptFor
+}
+
+// keep notes that a target's rate was written.
+func (c *capacities) keep(now time.Time, shard string, rate float64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.kept[shard] = keptRate{rate, now}
 }
 
 // forget takes a leg out whose lanes have ended.
@@ -95,15 +109,20 @@ func (a *Activities) measureApply(ctx context.Context, l leg, m *applyMeter, sta
 	for _, s := range status {
 		applied += s.Applied
 	}
-	rate, saturated, ok := m.observe(time.Now(), applied, f)
+	now := time.Now()
+	rate, saturated, ok := m.observe(now, applied, f)
 	if !ok {
 		return
 	}
-	best, ok := a.capacities.note(l.To.Shard, l.Migration, rate, saturated)
+	shard := l.To.Shard
+	best, ok := a.capacities.note(now, shard, l.Migration, rate, saturated)
 	if !ok {
 		return
 	}
-	if err := a.Store.KeepRate(ctx, l.To.Shard, metadata.ApplyRate, best); err != nil && ctx.Err() == nil {
-		a.Logger.WarnContext(ctx, "What a target can apply is not kept", slog.String("shard", l.To.Shard), slog.Any("error", err))
+	err := a.Store.KeepRate(ctx, shard, metadata.ApplyRate, best)
+	if err == nil {
+		a.capacities.keep(now, shard, best)
+	} else if ctx.Err() == nil {
+		a.Logger.WarnContext(ctx, "What a target can apply is not kept", slog.String("shard", shard), slog.Any("error", err))
 	}
 }
