@@ -429,15 +429,13 @@ func (h *heard) Wait(ctx context.Context, a chunk.AttemptID, access switchover.A
 		return nil, err
 	}
 	silent := slices.Clone(h.deaf)
-	missing := false
 	for proxy, word := range res.Words {
 		if word != metadata.AckClean {
 			silent = append(silent, proxy+": "+word)
 		}
-		missing = missing || word == metadata.AckSilent || word == metadata.AckRunning
 	}
 	slices.Sort(silent)
-	if p.All && missing {
+	if p.All && (res.Has(metadata.AckSilent) || res.Has(metadata.AckRunning)) {
 		return silent, failure.New(failure.Transient, "switch.proxy_silent", "not every proxy said that none of its %s runs: %s: %w",
 			access, strings.Join(silent, ", "), context.Cause(ctx)).
 			WithHint("this shard cannot list its operations, so a proxy that hears must say so; a slow shard makes the word late: the attempt goes back and is tried again")

@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -126,8 +124,8 @@ func (w *AckWaiter) Wait(ctx context.Context, attempt chunk.AttemptID, kind stri
 	defer timer.Stop()
 	patient := true
 	for {
-		r, running, news, err := w.look(attempt, kind, proxies)
-		if r.Clean || !patient && !running && !(must && slices.Contains(slices.Collect(maps.Values(r.Words)), AckSilent)) {
+		r, news, err := w.look(attempt, kind, proxies)
+		if r.Clean || !patient && !r.Has(AckRunning) && !(must && r.Has(AckSilent)) {
 			return r, nil
 		}
 		if err != nil {
@@ -143,8 +141,18 @@ func (w *AckWaiter) Wait(ctx context.Context, attempt chunk.AttemptID, kind stri
 	}
 }
 
+// Has reports whether a proxy's word is this one.
+func (r AckResult) Has(word string) bool {
+	for _, w := range r.Words {
+		if w == word {
+			return true
+		}
+	}
+	return false
+}
+
 // look reads the words heard so far, and gives the channel that tells of the next.
-func (w *AckWaiter) look(attempt chunk.AttemptID, kind string, proxies []string) (r AckResult, running bool, news <-chan struct{}, err error) {
+func (w *AckWaiter) look(attempt chunk.AttemptID, kind string, proxies []string) (r AckResult, news <-chan struct{}, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r = AckResult{Words: make(map[string]string, len(proxies)), Clean: true}
@@ -155,7 +163,6 @@ func (w *AckWaiter) look(attempt chunk.AttemptID, kind string, proxies []string)
 		}
 		r.Words[p] = word
 		r.Clean = r.Clean && word == AckClean
-		running = running || word == AckRunning
 	}
-	return r, running, w.news, w.err
+	return r, w.news, w.err
 }

@@ -88,6 +88,23 @@ func TestFenceClearsNoPool(t *testing.T) {
 	require.LessOrEqual(t, made.Load(), int64(callers), "no connection was made in another one's place")
 }
 
+// counters makes a document at 0 for each of n writers: coll is where a writer finds
+// it, through one client after the other, and id its filter.
+func counters(t *testing.T, clients []*mongo.Client, key string, n int) (coll func(w int) *mongo.Collection, id func(w int) bson.D) {
+	t.Helper()
+	coll = func(w int) *mongo.Collection {
+		return clients[w%len(clients)].Database(testDatabase).Collection("legs")
+	}
+	id = func(w int) bson.D {
+		return bson.D{{Key: "_id", Value: fmt.Sprintf("w-%d", w)}, {Key: "origin", Value: key}}
+	}
+	for w := range n {
+		_, err := coll(0).InsertOne(t.Context(), append(id(w), bson.E{Key: "n", Value: 0}))
+		require.NoError(t, err)
+	}
+	return coll, id
+}
+
 // Requests that waited for one switch were once let go by the plan that they had made
 // before, and waited again with nobody left to wake them. The chunk goes to and fro
 // under writers, of whom some know only what shards tell: nobody meets an error, and
@@ -99,16 +116,7 @@ func TestToAndFro(t *testing.T) {
 	f, _ := newSimFleet(t, 2)
 	key := f.keysOf(1)[firstChunk][0]
 	clients := []*mongo.Client{f.dial(f.start(Config{ID: "hears"})), f.dial(f.start(Config{ID: "deaf", Deaf: true}))}
-	id := func(w int) bson.D {
-		return bson.D{{Key: "_id", Value: fmt.Sprintf("w-%d", w)}, {Key: "origin", Value: key}}
-	}
-	coll := func(w int) *mongo.Collection {
-		return clients[w%len(clients)].Database(testDatabase).Collection("legs")
-	}
-	for w := range writers {
-		_, err := coll(0).InsertOne(t.Context(), append(id(w), bson.E{Key: "n", Value: 0}))
-		require.NoError(t, err)
-	}
+	coll, id := counters(t, clients, key, writers)
 	var acked [writers]atomic.Int64
 	errs := make(chan error, writers)
 	ended := make(chan struct{})

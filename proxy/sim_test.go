@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -105,16 +104,7 @@ func TestLostRepliesOverSwitches(t *testing.T) {
 	}
 	key := f.keysOf(1)[firstChunk][0]
 	clients := []*mongo.Client{f.dial(f.start(Config{ID: "one"})), f.dial(f.start(Config{ID: "two", Deaf: true}))}
-	coll := func(i int) *mongo.Collection {
-		return clients[i%len(clients)].Database(testDatabase).Collection("legs")
-	}
-	id := func(w int) bson.D {
-		return bson.D{{Key: "_id", Value: fmt.Sprintf("w-%d", w)}, {Key: "origin", Value: key}}
-	}
-	for w := range writers {
-		_, err := coll(0).InsertOne(t.Context(), append(id(w), bson.E{Key: "n", Value: 0}))
-		require.NoError(t, err)
-	}
+	coll, id := counters(t, clients, key, writers)
 	var acked, unknown [writers]atomic.Int64
 	var odd sync.Map
 	ended := make(chan struct{})

@@ -250,11 +250,11 @@ func equality(filter bson.Raw, path string) (v bson.RawValue, ok bool) {
 			if operators(e) {
 				e, found = wire.Find(w.Document(), "$eq")
 			}
-			if found && e.Type != bson.TypeRegex && e.Type != bson.TypeArray { // those match more than what is equal
+			if found { // a pattern or an array matches more than what is equal
+				if e.Type == bson.TypeRegex || e.Type == bson.TypeArray {
+					return bson.RawValue{}, false
+				}
 				return e.RawValue(), true
-			}
-			if found {
-				return bson.RawValue{}, false
 			}
 		}
 	}

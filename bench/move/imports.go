@@ -12,6 +12,7 @@ import (
 	"drover/bulkimport"
 	"drover/bulkimport/bulkimporttest"
 	"drover/chunk"
+	"drover/devstack"
 )
 
 // imported is what one import came to.
@@ -88,7 +89,8 @@ func measureCached(ctx context.Context, b *bench) (err error) {
 	if err != nil {
 		return err
 	}
-	from, source, err := s.shard(ctx, "source", 1024)
+	indexes := prefixed(3)[1:]
+	from, source, err := b.filledSource(ctx, s, 1024, indexes, docs)
 	if err != nil {
 		return err
 	}
@@ -96,14 +98,6 @@ func measureCached(ctx context.Context, b *bench) (err error) {
 	if err != nil {
 		return err
 	}
-	indexes := prefixed(3)[1:]
-	if err := provision(ctx, from.Database(sourceDB), indexes); err != nil {
-		return err
-	}
-	if _, err := insertAll(ctx, from.Database(sourceDB), docs, b.o.limit); err != nil {
-		return err
-	}
-	b.say("%d documents are on the source", len(docs))
 	r, err := b.cachedImport(ctx, s, from, to, indexes, docs)
 	if err != nil {
 		return err
@@ -112,11 +106,32 @@ func measureCached(ctx context.Context, b *bench) (err error) {
 	if err != nil {
 		return err
 	}
-	b.ratio("import_vs_dump_restore_cached", r.whole, rate)
-	if rate > 0 {
-		b.set("dump_restore_docs_per_s_cached", rate)
-	}
+	b.beside("import_vs_dump_restore_cached", r.whole, "dump_restore_docs_per_s_cached", rate)
 	return nil
+}
+
+// filledSource starts a server with documents to copy.
+func (b *bench) filledSource(ctx context.Context, s *servers, cacheMB int, indexes []bson.D, docs []bson.Raw) (*mongo.Client, devstack.ShardAccess, error) {
+	c, access, err := s.shard(ctx, "source", cacheMB)
+	if err != nil {
+		return nil, access, err
+	}
+	if err := provision(ctx, c.Database(sourceDB), indexes); err != nil {
+		return nil, access, err
+	}
+	if _, err := insertAll(ctx, c.Database(sourceDB), docs, b.o.limit); err != nil {
+		return nil, access, err
+	}
+	b.say("%d documents are on the source", len(docs))
+	return c, access, nil
+}
+
+// beside sets the ratio of our rate to another tool's, and that one's where it ran.
+func (b *bench) beside(ratio string, ours float64, rate string, theirs float64) {
+	b.ratio(ratio, ours, theirs)
+	if theirs > 0 {
+		b.set(rate, theirs)
+	}
 }
 
 // cachedImport compares the load with raw inserts of the same documents in the same
@@ -171,17 +186,10 @@ func measureLarger(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	indexes := prefixed(3)
-	from, source, err := s.shard(ctx, "source", 1024)
+	from, source, err := b.filledSource(ctx, s, 1024, nil, docs)
 	if err != nil {
 		return err
 	}
-	if err := provision(ctx, from.Database(sourceDB), nil); err != nil {
-		return err
-	}
-	if _, err := insertAll(ctx, from.Database(sourceDB), docs, b.o.limit); err != nil {
-		return err
-	}
-	b.say("%d documents are on the source", len(docs))
 	const cache = 64
 	r, random, err := b.sortedAndRandom(ctx, s, from, indexes, docs, cache, 1)
 	if err != nil {
@@ -202,18 +210,12 @@ func measureLarger(ctx context.Context, b *bench) (err error) {
 	if err != nil {
 		return err
 	}
-	b.ratio("import_vs_dump_restore", r.whole, rate)
-	if rate > 0 {
-		b.set("dump_restore_docs_per_s", rate)
-	}
+	b.beside("import_vs_dump_restore", r.whole, "dump_restore_docs_per_s", rate)
 	rate, err = b.pcsmCopy(ctx, s, source, cache)
 	if err != nil {
 		return err
 	}
-	b.ratio("import_vs_pcsm", r.whole, rate)
-	if rate > 0 {
-		b.set("pcsm_docs_per_s", rate)
-	}
+	b.beside("import_vs_pcsm", r.whole, "pcsm_docs_per_s", rate)
 	return nil
 }
 
@@ -260,14 +262,8 @@ func measureIndexes(ctx context.Context, b *bench) (err error) {
 	if err != nil {
 		return err
 	}
-	from, _, err := s.shard(ctx, "source", 512)
+	from, _, err := b.filledSource(ctx, s, 512, nil, docs)
 	if err != nil {
-		return err
-	}
-	if err := provision(ctx, from.Database(sourceDB), nil); err != nil {
-		return err
-	}
-	if _, err := insertAll(ctx, from.Database(sourceDB), docs, b.o.limit); err != nil {
 		return err
 	}
 	id := 0

@@ -27,7 +27,7 @@ func Shard(t testing.TB) *ShardServer {
 	SkipShort(t)
 	tools, err := devstack.NewTools()
 	if err != nil {
-		unavailable(t, err.Error())
+		Unavailable(t, err.Error())
 	}
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -46,7 +46,7 @@ func Shard(t testing.TB) *ShardServer {
 			return s
 		}
 		if attempt == 3 { // a port may have been taken since it was chosen, but not thrice
-			unavailable(t, err.Error())
+			Unavailable(t, err.Error())
 		}
 	}
 }

@@ -38,17 +38,17 @@ func Stack(t testing.TB) *devstack.Stack {
 	SkipShort(t)
 	dir, err := devstack.DefaultDir(os.LookupEnv)
 	if err != nil {
-		unavailable(t, err.Error())
+		Unavailable(t, err.Error())
 	}
 	stack, err := devstack.Load(filepath.Join(dir, devstack.StateFile))
 	if err != nil {
-		unavailable(t, err.Error())
+		Unavailable(t, err.Error())
 	}
 	return stack
 }
 
-// unavailable ends the test: it needs something that is not there.
-func unavailable(t testing.TB, reason string) {
+// Unavailable ends the test: it needs something that is not there.
+func Unavailable(t testing.TB, reason string) {
 	t.Helper()
 	if os.Getenv("REQUIRE_STACK") == "1" {
 		t.Fatalf("this test needs the development stack (start it with `make stack`): %s", reason)
@@ -63,11 +63,11 @@ func Tool(t testing.TB, path string) string {
 	SkipShort(t)
 	dir, err := os.UserCacheDir()
 	if err != nil {
-		unavailable(t, err.Error())
+		Unavailable(t, err.Error())
 	}
 	path = filepath.Join(dir, "drover", path)
 	if _, err := os.Stat(path); err != nil {
-		unavailable(t, fmt.Sprintf("%v (install it with scripts/drivers.sh)", err))
+		Unavailable(t, fmt.Sprintf("%v (install it with scripts/drivers.sh)", err))
 	}
 	return path
 }
@@ -79,7 +79,7 @@ func Program(t testing.TB, name, pkg string) string {
 	SkipShort(t)
 	path, err := exec.LookPath(name)
 	if err != nil {
-		unavailable(t, fmt.Sprintf("%v (scripts/setup.sh installs it with package %s)", err, pkg))
+		Unavailable(t, fmt.Sprintf("%v (scripts/setup.sh installs it with package %s)", err, pkg))
 	}
 	return path
 }
@@ -101,7 +101,7 @@ func listening(t testing.TB, part, address string) {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
-		unavailable(t, fmt.Sprintf("%s does not run: %v", part, err))
+		Unavailable(t, fmt.Sprintf("%s does not run: %v", part, err))
 	}
 	if err := conn.Close(); err != nil {
 		t.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -74,10 +73,12 @@ func (f *fleet) planChangesNothing() {
 		require.NoError(f.t, json.Unmarshal([]byte(out), &p), "%s %s", out, errs)
 		return p, status
 	}
-	p, status := plan()
-	for end := time.Now().Add(patience); !p.Go && time.Now().Before(end); p, status = plan() { // both shards are captured soon
-		<-time.After(100 * time.Millisecond)
-	}
+	var p contract.MovePlan
+	var status int
+	eventually(f.t, func() bool { // both shards are captured soon
+		p, status = plan()
+		return p.Go
+	})
 	require.Zero(f.t, status, "%+v", p.Checks)
 	require.NotEmpty(f.t, p.Collections)
 	require.True(f.t, slices.ContainsFunc(p.Collections, func(c contract.PlannedCollection) bool { return c.Documents > 0 && c.Sampled > 0 && c.Order != "" }))
