@@ -11,7 +11,10 @@ import (
 
 // count adds what the chunks count.
 //
-// Behaviour: query, skip, limit, hint, collation; without a query too.
+// Behaviour: query, skip, limit, hint, collation; without a query too. Over several
+// chunks skip and limit are applied to the sum.
+//
+// Not supported: fields, which means nothing to a count.
 func count(ctx context.Context, p *Proxy, q *request) error {
 	db, coll, err := p.place(ctx, q)
 	if err != nil {

@@ -184,46 +184,6 @@ func (p *Proxy) closeStream(ctx context.Context, owner *session, s *stream) {
 	_, _ = conn.Command(ctx, body)
 }
 
-// getMore goes on with a cursor where it is. A cursor whose chunk has moved is
-// gone: its order cannot be continued exactly elsewhere.
-func getMore(ctx context.Context, p *Proxy, q *request) error {
-	id, _ := wire.Element{Type: q.cmd.First.Type, Value: q.cmd.First.Value}.Number()
-	c := p.cursors.get(id, q.client.user)
-	if c == nil || c.session != q.session && c.session != nil {
-		return refuse(codeCursorNotFound, "cursor id %d not found", id)
-	}
-	if string(q.option("collection").Text()) != c.rest {
-		return refuse(codeUnauthorized, "cursor id %d does not belong to this collection", id)
-	}
-	if !c.mu.TryLock() {
-		return refuse(codeCursorInUse, "cursor id %d is in use", id)
-	}
-	defer c.mu.Unlock()
-	c.lastUsed = time.Now()
-	if c.passed() {
-		err := p.getMoreSingle(ctx, q, c)
-		if errors.Is(err, errMoved) {
-			p.closeStreams(ctx, c)
-			err = errCursorMoved(id)
-		}
-		return err
-	}
-	err := p.getMoreMerged(ctx, q, c)
-	if err != nil {
-		// Documents that were taken for this batch are lost: going on would skip them.
-		p.closeStreams(ctx, c)
-	}
-	if errors.Is(err, errMoved) {
-		return errCursorMoved(id)
-	}
-	return err
-}
-
-// passed reports whether the cursor's batches are those of one shard.
-func (c *cursor) passed() bool {
-	return len(c.streams) == 1 && c.streams[0].route != nil && c.order == nil && c.left < 0 && c.skip == 0
-}
-
 // begin gives the first batch of a merged cursor, or closes it.
 func (p *Proxy) begin(ctx context.Context, q *request, c *cursor, batch int64) error {
 	p.cursors.add(c)
@@ -236,66 +196,6 @@ func (p *Proxy) begin(ctx context.Context, q *request, c *cursor, batch int64) e
 		return refuse(codeExceededTimeLimit, "a chunk moved while the first batch was read")
 	}
 	return err
-}
-
-// errCursorMoved ends a cursor one of whose chunks has moved.
-func errCursorMoved(id int64) error {
-	return refuse(codeCursorNotFound, "cursor id %d not found: its chunk has moved", id)
-}
-
-// more asks one stream for its next batch.
-func (p *Proxy) more(ctx context.Context, q *request, s *stream, batchSize int64) (answer, error) {
-	var extra []byte
-	if batchSize > 0 {
-		extra = bsoncore.AppendInt64Element(nil, "batchSize", batchSize)
-	}
-	return p.dispatch(ctx, q, &leg{
-		entry: s.entry, access: reads, pinned: s.route,
-		edit: edit{first: bsoncore.AppendInt64Element(nil, "getMore", s.id), drop: []string{"batchSize"}, extra: extra},
-	})
-}
-
-// getMoreSingle passes a shard's batch on.
-func (p *Proxy) getMoreSingle(ctx context.Context, q *request, c *cursor) error {
-	s := c.streams[0]
-	batchSize, err := q.number("batchSize", 0)
-	if err != nil {
-		return err
-	}
-	a, err := p.more(ctx, q, s, batchSize)
-	if err != nil {
-		return err
-	}
-	defer a.release()
-	if !a.ok {
-		if a.code == codeCursorNotFound {
-			s.id = 0
-			p.cursors.remove(c)
-		}
-		return q.pass(&a)
-	}
-	view, ok := cursorOf(a.raw)
-	if !ok {
-		return refuse(codeFailedToParse, "reply of %s has no cursor", s.route.Placement.Shard)
-	}
-	id := c.id
-	if s.id = view.id; s.id == 0 {
-		p.cursors.remove(c)
-		id = 0
-	}
-	return q.passCursor(&a, id)
-}
-
-// getMoreMerged gives the next batch of several chunks.
-func (p *Proxy) getMoreMerged(ctx context.Context, q *request, c *cursor) error {
-	batchSize, err := q.number("batchSize", 0)
-	if err != nil {
-		return err
-	}
-	if batchSize <= 0 {
-		batchSize = 1 << 31
-	}
-	return p.deliver(ctx, q, c, batchSize, "nextBatch")
 }
 
 // deliver appends a reply with the next documents of a merged cursor.
@@ -322,36 +222,6 @@ func (p *Proxy) deliver(ctx context.Context, q *request, c *cursor, batchSize in
 		dst = appendRecoveryToken(dst, q.txn)
 	}
 	q.client.out, _ = bsoncore.AppendDocumentEnd(dst, at)
-	return nil
-}
-
-// killCursors ends the cursors of the list that are the client's own.
-func killCursors(ctx context.Context, p *Proxy, q *request) error {
-	var killed, unknown []int64
-	for w := wire.Walk(q.option("cursors").Document()); w.Next(); {
-		id, _ := w.Number()
-		c := p.cursors.get(id, q.client.user)
-		if c == nil {
-			unknown = append(unknown, id)
-			continue
-		}
-		p.closeCursor(ctx, c)
-		killed = append(killed, id)
-	}
-	q.build(func(dst []byte) []byte {
-		for _, list := range []struct {
-			name string
-			ids  []int64
-		}{{"cursorsKilled", killed}, {"cursorsNotFound", unknown}, {"cursorsAlive", nil}, {"cursorsUnknown", nil}} {
-			var at int32
-			at, dst = bsoncore.AppendArrayElementStart(dst, list.name)
-			for i, id := range list.ids {
-				dst = bsoncore.AppendInt64Element(dst, index(i), id)
-			}
-			dst, _ = bsoncore.AppendArrayEnd(dst, at)
-		}
-		return dst
-	})
 	return nil
 }
 

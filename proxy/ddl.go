@@ -4,30 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
-	"drover/chunk"
 	"drover/internal/failure"
 	"drover/proxy/wire"
 )
 
-// Behaviour of create, drop, createIndexes, dropIndexes and collMod: the command
-// is done on every chunk of the logical database, one DDL of it at a time, and
-// then the catalog says so. While a chunk of the database is being moved, up to
-// the end of the burn-in, it is refused with ConflictingOperationInProgress (117):
-// both placements of a move must stay alike. A command that failed on some chunk
-// says so and is repeated as it was. A collection made by create has _id as its
-// shard key; shardCollection makes one with another.
-//
-// Not supported: views, time series, capped, clustered and encrypted collections;
-// unique indexes that do not begin with the shard key (CannotCreateIndex, 67);
-// renameCollection, dropDatabase, convertToCapped (databases are made and dropped
-// with drover db); DDL in a transaction; collections that spring up by an insert.
+// What create, drop, createIndexes, dropIndexes, collMod and shardCollection have in
+// common: the command is done on every chunk of the logical database, one DDL of it at a
+// time, and then the catalog says so. While a chunk of the database is being moved, up to
+// the end of the burn-in, it is refused with ConflictingOperationInProgress (117): both
+// placements of a move must stay alike. A command that failed on some chunk says so and
+// is repeated as it was. None is possible in a transaction.
 
 // CatalogChange is one DDL of a logical database.
 type CatalogChange struct {
@@ -52,146 +43,29 @@ const (
 	CatalogExists    = "catalog.exists"    // the collection is there, defined otherwise
 )
 
-// refusedOptions are options of create that no chunk can have.
-var refusedOptions = []string{"viewOn", "pipeline", "timeseries", "capped", "clusteredIndex", "encryptedFields", "autoIndexId"}
-
-// ddl answers the commands that change a collection's definition.
-func ddl(ctx context.Context, p *Proxy, q *request) error {
-	coll := string(q.cmd.Collection())
-	if coll == "" {
-		return refuse(codeInvalidNamespace, "%s needs the name of a collection", q.cmd.Name)
+// shaped finds what a DDL is about; coll is nil where there is no such collection.
+func (p *Proxy) shaped(ctx context.Context, q *request) (coll *collection, _ error) {
+	db, coll, err := p.place(ctx, q)
+	if err == nil && db == nil {
+		err = refuse(codeNamespaceNotFound, "database %s does not exist (databases are made with drover db)", q.cmd.DB)
 	}
-	known, err := p.checkDDL(ctx, q, coll)
-	if err != nil {
-		return err
-	}
-	if !known && string(q.cmd.Name) == "drop" {
-		q.build(func(dst []byte) []byte { return dst }) // as mongod has it since 7.0
-		return nil
-	}
-	return p.change(ctx, q, CatalogChange{Database: string(q.cmd.DB), Collection: coll, ShardKey: "_id", Command: bareCommand(q.cmd.Body)})
+	return coll, err
 }
 
-// checkDDL refuses what no chunk should be told.
-func (p *Proxy) checkDDL(ctx context.Context, q *request, coll string) (known bool, _ error) {
-	db, c, err := p.place(ctx, q)
-	if err != nil {
-		return false, err
+// shapedCollection is shaped for a DDL of a collection that must be there.
+func (p *Proxy) shapedCollection(ctx context.Context, q *request) (*collection, error) {
+	coll, err := p.shaped(ctx, q)
+	if err == nil && coll == nil {
+		err = refuse(codeNamespaceNotFound, "ns does not exist: %s.%s", q.cmd.DB, q.cmd.Collection())
 	}
-	if db == nil {
-		return false, refuse(codeNamespaceNotFound, "database %s does not exist (databases are made with drover db)", q.cmd.DB)
-	}
-	switch name := string(q.cmd.Name); {
-	case name == "create" && c != nil:
-		return true, refuse(codeNamespaceExists, "Collection %s.%s already exists.", q.cmd.DB, coll)
-	case name == "create":
-		if strings.HasPrefix(coll, "system.") || strings.Contains(coll, "$") || len(q.cmd.DB)+len(coll)+40 > 255 {
-			return false, refuse(codeInvalidNamespace, "Invalid collection name: %s", coll)
-		}
-		for w := wire.Walk(q.cmd.Body); w.Next(); {
-			if slices.Contains(refusedOptions, string(w.Key)) && (w.Type != bson.TypeBoolean || w.Truth()) {
-				return false, refuse(codeNotSupported, "create with %s is not supported: it could not be moved", w.Key)
-			}
-		}
-		return false, nil
-	case name == "drop":
-		return c != nil, nil
-	case c == nil:
-		return false, refuse(codeNamespaceNotFound, "ns does not exist: %s.%s", q.cmd.DB, coll)
-	case name == "createIndexes":
-		return true, checkIndexes(q.option("indexes"), c)
-	default:
-		return true, nil
-	}
+	return coll, err
 }
 
-// checkIndexes refuses unique indexes that would be unique in each chunk only.
-func checkIndexes(list wire.Element, c *collection) error {
-	if list.Type != bson.TypeArray {
-		return refuse(codeFailedToParse, "createIndexes needs an array indexes")
-	}
-	for w := wire.Walk(list.Document()); w.Next(); {
-		unique, _ := wire.Find(w.Document(), "unique")
-		key, _ := wire.Find(w.Document(), "key")
-		if unique.Type == 0 || !unique.Truth() || beginsWith(key.Document(), c.keys()) {
-			continue
-		}
-		return refuse(codeCannotCreateIndex, "cannot create unique index over %s: it must begin with the shard key %s, or it would be unique in each chunk only",
-			key.RawValue(), c.shardKey)
-	}
-	return nil
-}
-
-// beginsWith reports whether an index's pattern begins with the fields, in their order.
-func beginsWith(pattern bson.Raw, fields []string) bool {
-	w := wire.Walk(pattern)
-	for _, f := range fields {
-		if !w.Next() || !w.Is(f) {
-			return false
-		}
-	}
-	return true
-}
-
-// shardCollection makes a collection that is placed by fields other than _id.
-//
-// Behaviour: {shardCollection: "db.collection", key: {field: 1 | "hashed", ...}}; of
-// an existing collection, it answers ok when that is its key already. Whether values
-// are hashed is the database's, whatever the key says.
-//
-// Not supported: changing the key of a collection; unique,
-// numInitialChunks and presplitting: all collections of a database share its
-// chunks.
-func shardCollection(ctx context.Context, p *Proxy, q *request) error {
-	database, coll, ok := strings.Cut(string(q.cmd.Collection()), ".")
-	if !ok || coll == "" {
-		return refuse(codeInvalidNamespace, "shardCollection needs \"database.collection\"")
-	}
-	field, refused := keyPattern(q.option("key"))
-	if refused != nil {
-		return refused
-	}
-	if u := q.option("unique"); u.Type != 0 && u.Truth() {
-		return refuse(codeNotSupported, "shardCollection with unique is not supported: make a unique index")
-	}
-	db, c, err := p.routing.collection(ctx, []byte(database), []byte(coll))
-	switch {
-	case err != nil:
-		return err
-	case db == nil:
-		return refuse(codeNamespaceNotFound, "database %s does not exist (databases are made with drover db)", database)
-	case c != nil && c.shardKey != field:
-		return refuse(codeAlreadyInitialized, "%s.%s is placed by %s, which never changes", database, coll, c.shardKey)
-	case c == nil:
-		create := document(func(dst []byte) []byte { return bsoncore.AppendStringElement(dst, "create", coll) })
-		if err := p.change(ctx, q, CatalogChange{Database: database, Collection: coll, ShardKey: field, Command: create}); err != nil {
-			return err
-		}
-		return nil
-	}
-	q.build(func(dst []byte) []byte {
-		return bsoncore.AppendStringElement(dst, "collectionsharded", database+"."+coll)
+// shape does the client's command everywhere.
+func (p *Proxy) shape(ctx context.Context, q *request) error {
+	return p.change(ctx, q, CatalogChange{
+		Database: string(q.cmd.DB), Collection: string(q.cmd.Collection()), ShardKey: "_id", Command: bareCommand(q.cmd.Body),
 	})
-	return nil
-}
-
-// keyPattern reads the shard key of a shardCollection.
-func keyPattern(e wire.Element) (string, *refusal) {
-	var fields []string
-	for w := wire.Walk(e.Document()); w.Next(); {
-		if strings.Contains(string(w.Key), ",") {
-			return "", refuse(codeBadValue, "the shard key's field %q has a comma in its name", w.Key)
-		}
-		fields = append(fields, string(w.Key))
-	}
-	if len(fields) == 0 {
-		return "", refuse(codeFailedToParse, "shardCollection needs a key")
-	}
-	key := strings.Join(fields, ",")
-	if err := chunk.CheckShardKey(key); err != nil {
-		return "", refuse(codeBadValue, "%v", err)
-	}
-	return key, nil
 }
 
 // bareCommand gives a command without what belongs to its sender.

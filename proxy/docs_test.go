@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -78,4 +79,33 @@ func TestDocumentedRefusals(t *testing.T) {
 		}
 	}
 	require.Equal(t, counted, documented)
+}
+
+// homes are the files of commands that share one; any other command is in a file of its
+// own name.
+var homes = map[string]string{
+	"hello": "handshake", "saslStart": "login", "saslContinue": "login", "logout": "login",
+	"startSession": "endsessions", "refreshSessions": "endsessions", "dbStats": "stats", "collStats": "stats",
+	"getCmdLineOpts": "probes", "getLog": "probes", "hostInfo": "probes",
+}
+
+// Each command that is served is in a file whose header says what is honoured and what is
+// not.
+func TestEachCommandHasItsHeader(t *testing.T) {
+	t.Parallel()
+
+	commands := New(Config{}, Ports{}).commands
+	for _, c := range commands {
+		if c.name == unknownCommand || refusedCommands[c.name] != "" {
+			continue
+		}
+		home := cmp.Or(homes[c.name], strings.ToLower(c.name))
+		text, err := os.ReadFile(home + ".go")
+		require.NoError(t, err)
+		require.Contains(t, string(text), "// Behaviour: ", "%s.go does not say what of %s is honoured", home, c.name)
+		require.Contains(t, string(text), "// Not supported: ", "%s.go does not say what of %s is not", home, c.name)
+	}
+	for name := range homes {
+		require.Contains(t, commands, name)
+	}
 }

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"errors"
-	"slices"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -11,26 +10,6 @@ import (
 	"drover/chunk"
 	"drover/proxy/wire"
 )
-
-// planInsert places a document by its shard key; one without it by null. When
-// _id is of the key and the document has none, it is made here, as the shard would.
-func planInsert(d *database, c *collection, doc bson.Raw) statement {
-	s := statement{doc: doc}
-	if slices.ContainsFunc(c.keys(), ofID) {
-		if _, ok := wire.Find(doc, "_id"); !ok {
-			s.doc = document(func(dst []byte) []byte {
-				dst = bsoncore.AppendObjectIDElement(dst, "_id", bson.NewObjectID())
-				return append(dst, doc[4:len(doc)-1]...)
-			})
-		}
-	}
-	k, err := d.space.DocumentPoint(s.doc, c.shardKey)
-	if err != nil {
-		s.err = refuseKey(c, err)
-		return s
-	}
-	return s.at(d, k)
-}
 
 // refuseKey says why a value cannot be a shard key's.
 func refuseKey(c *collection, err error) *refusal {
@@ -48,66 +27,6 @@ func (s statement) at(d *database, k chunk.Key) statement {
 		return s
 	}
 	s.entries = e.alone
-	return s
-}
-
-// planDelete places a statement of delete.
-func planDelete(d *database, c *collection, doc bson.Raw) statement {
-	s := statement{doc: doc}
-	filter, ok := wire.Find(doc, "q")
-	if !ok || filter.Type != bson.TypeEmbeddedDocument {
-		s.err = refuse(codeTypeMismatch, "delete.deletes.q is no document")
-		return s
-	}
-	limit, _ := wire.Find(doc, "limit")
-	n, _ := limit.Number()
-	collation, _ := wire.Find(doc, "collation")
-	s.entries = targetOf(d, c, filter.Document(), collation)
-	s.turns = n == 1 && len(s.entries) > 1
-	return s
-}
-
-// planUpdate places a statement of update.
-func planUpdate(d *database, c *collection, doc bson.Raw) statement {
-	s := statement{doc: doc}
-	var u change
-	for w := wire.Walk(doc); w.Next(); {
-		switch string(w.Key) {
-		case "q":
-			u.filter = w.Document()
-		case "u":
-			u.update = w.Element
-		case "multi":
-			u.multi = w.Truth()
-		case "upsert":
-			u.upsert = w.Truth()
-		case "collation":
-			u.collation = w.Element
-		}
-	}
-	if u.filter == nil {
-		s.err = refuse(codeTypeMismatch, "update.updates.q is no document")
-		return s
-	}
-	filter := u.filter
-	entries, err := u.plan(d, c)
-	if err != nil {
-		s.err = err
-		return s
-	}
-	if &u.filter[0] != &filter[0] {
-		s.doc = document(func(dst []byte) []byte {
-			dst = bsoncore.AppendDocumentElement(dst, "q", bsoncore.Document(u.filter))
-			for w := wire.Walk(doc); w.Next(); {
-				if !w.Is("q") {
-					dst = append(dst, w.Raw...)
-				}
-			}
-			return dst
-		})
-	}
-	s.entries = entries
-	s.turns = !u.multi && len(entries) > 1
 	return s
 }
 

@@ -11,15 +11,12 @@ import (
 	"drover/proxy/wire"
 )
 
-// Behaviour of insert, update and delete: a batch that concerns one chunk is
-// passed on as it came. Otherwise it is split. An ordered batch goes on in its
+// What insert, update and delete have in common: a batch that concerns one chunk
+// is passed on as it came. Otherwise it is split. An ordered batch goes on in its
 // order, run by run, and ends at the first error; an unordered one goes to all
 // its chunks at once. Indexes in writeErrors and upserted are those of the
 // client's batch; n and nModified are summed; of several write concern errors
 // the first is given.
-//
-// Not supported: an upsert or replacement that does not fix the shard key, an
-// update that changes it; a collation on such a filter.
 
 // statement is one element of a batch.
 type statement struct {
@@ -56,21 +53,6 @@ type batchSum struct {
 type writeError struct {
 	index int32
 	doc   []byte // {index, code, ...}
-}
-
-// insert, update and remove are one thing to the proxy.
-func insert(ctx context.Context, p *Proxy, q *request) error {
-	return p.write(ctx, q, "documents", planInsert)
-}
-
-// update answers the update command.
-func update(ctx context.Context, p *Proxy, q *request) error {
-	return p.write(ctx, q, "updates", planUpdate)
-}
-
-// remove answers the delete command.
-func remove(ctx context.Context, p *Proxy, q *request) error {
-	return p.write(ctx, q, "deletes", planDelete)
 }
 
 // planner finds the chunks of a statement.
