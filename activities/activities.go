@@ -83,10 +83,10 @@ func (a *Activities) Register(r contract.Registry, queue string) {
 		contract.CheckGate.Register(r, a.CheckGate)
 		contract.PlanSwitch.Register(r, a.PlanSwitch)
 		contract.PlanClone.Register(r, a.PlanClone)
-		contract.PrepareSwitch.Register(r, a.PrepareSwitch)
-		contract.SettleAttempt.Register(r, a.SettleAttempt)
-		contract.ConcludeSwitch.Register(r, a.ConcludeSwitch)
-		contract.ReconcileSwitch.Register(r, a.ReconcileSwitch)
+		contract.PrepareSwitch.Register(r, brisk(a.PrepareSwitch))
+		contract.SettleAttempt.Register(r, brisk(a.SettleAttempt))
+		contract.ConcludeSwitch.Register(r, brisk(a.ConcludeSwitch))
+		contract.ReconcileSwitch.Register(r, brisk(a.ReconcileSwitch))
 	case contract.BulkQueue:
 		contract.ImportChunk.Register(r, a.ImportChunk)
 		contract.ReplicateChanges.Register(r, a.ReplicateChanges)
@@ -102,7 +102,7 @@ func (a *Activities) Register(r contract.Registry, queue string) {
 		contract.MakeClone.Register(r, a.MakeClone)
 		contract.DropClone.Register(r, a.DropClone)
 	case contract.FenceQueue:
-		contract.SwitchRoute.Register(r, a.SwitchRoute)
+		contract.SwitchRoute.Register(r, brisk(a.SwitchRoute))
 	}
 }
 

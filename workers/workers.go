@@ -185,6 +185,7 @@ func queues(stopTimeout time.Duration) map[string]worker.Options {
 	bulk, fence := base, base
 	bulk.DisableWorkflowWorker, fence.DisableWorkflowWorker = true, true
 	bulk.MaxHeartbeatThrottleInterval = 2 * time.Second
+	fence.MaxHeartbeatThrottleInterval = 500 * time.Millisecond // a quarter of flow.Fence's: one that is late is no dead coordinator
 	bulk.MaxConcurrentActivityExecutionSize = mostActivities
 	return map[string]worker.Options{contract.ControlQueue: base, contract.BulkQueue: bulk, contract.FenceQueue: fence}
 }

@@ -104,6 +104,26 @@ func TestStepsFailClean(t *testing.T) {
 	}
 }
 
+// TestDeadCoordinatorIsNoticedSoon: whoever does a step of a switch must show within
+// seconds that it lives, and a window above all.
+func TestDeadCoordinatorIsNoticedSoon(t *testing.T) {
+	t.Parallel()
+
+	w := newWorld()
+	w.failAt, w.failCount = "SwitchRoute", 1
+	env := newEnv(t, w)
+	ask(env, time.Hour, contract.CompleteUpdate, new(error))
+	start(env, input)
+
+	require.NoError(t, env.GetWorkflowError())
+	for _, name := range []string{"PrepareSwitch", "SwitchRoute", "SettleAttempt", "ConcludeSwitch", "ReconcileSwitch"} {
+		require.Positive(t, w.calls[name], name)
+		require.Positive(t, w.beats[name], name)
+		require.LessOrEqual(t, w.beats[name], 3*time.Second, name)
+	}
+	require.Equal(t, 2*time.Second, w.beats["SwitchRoute"])
+}
+
 // TestMoveQueuesForRoom: a move that finds no room on its target waits before its
 // import, says why, and begins when there is room.
 func TestMoveQueuesForRoom(t *testing.T) {

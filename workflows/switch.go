@@ -44,7 +44,7 @@ func (m *migration) reconcile(ctx workflow.Context) error {
 	if !m.attempted {
 		return nil
 	}
-	res, err := flow.Call(ctx, named(flow.Quick(), "see what became of the attempts"), contract.ReconcileSwitch, m.plan.Ref)
+	res, err := flow.Call(ctx, named(flow.Brisk(), "see what became of the attempts"), contract.ReconcileSwitch, m.plan.Ref)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (m *migration) attempt(ctx workflow.Context) (published bool, err error) {
 	m.endWatch()
 	m.inWindow, m.attempted = true, true
 	defer func() { m.inWindow = false }()
-	ref, err := flow.Call(ctx, named(flow.Quick(), "prepare the switch"), contract.PrepareSwitch, m.lanesInput())
+	ref, err := flow.Call(ctx, named(flow.Brisk(), "prepare the switch"), contract.PrepareSwitch, m.lanesInput())
 	if flow.Code(err) == prepareLate { // the watchdog took it back meanwhile
 		m.status.Switches = append(m.status.Switches, contract.SwitchResult{Attempt: ref.Attempt, Reason: flow.Cause(err)})
 		return false, nil
@@ -119,7 +119,7 @@ func (m *migration) attempt(ctx workflow.Context) (published bool, err error) {
 	m.startLanes(ctx)
 	m.watchSwitch(ctx)
 	m.show(ctx)
-	_, err = flow.Call(ctx, named(flow.Quick(), "conclude the switch"), contract.ConcludeSwitch, ref)
+	_, err = flow.Call(ctx, named(flow.Brisk(), "conclude the switch"), contract.ConcludeSwitch, ref)
 	return true, err
 }
 

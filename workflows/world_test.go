@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"time"
 
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/interceptor"
@@ -35,7 +36,8 @@ type world struct {
 	watch      contract.AftermathResult // what a watch finds
 
 	calls      map[string]int
-	tokens     map[string][]byte // of the last call of each activity
+	tokens     map[string][]byte        // of the last call of each activity
+	beats      map[string]time.Duration // within which each must show that it lives
 	phases     []chunk.Phase
 	registered bool
 	standsAt   chunk.Phase // of an earlier run
@@ -62,7 +64,7 @@ var (
 
 func newWorld() *world {
 	return &world{
-		calls: map[string]int{}, tokens: map[string][]byte{}, runs: map[string]bool{}, dropped: map[chunk.PlacementID]bool{}, serving: source.ID, published: map[chunk.AttemptID]bool{}, kind: failure.Invalid,
+		calls: map[string]int{}, beats: map[string]time.Duration{}, tokens: map[string][]byte{}, runs: map[string]bool{}, dropped: map[chunk.PlacementID]bool{}, serving: source.ID, published: map[chunk.AttemptID]bool{}, kind: failure.Invalid,
 	}
 }
 
@@ -72,7 +74,7 @@ func serve[In, Out any](r contract.Registry, w *world, a contract.Activity[In, O
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.calls[a.Name]++
-		w.tokens[a.Name] = activity.GetInfo(ctx).TaskToken
+		w.tokens[a.Name], w.beats[a.Name] = activity.GetInfo(ctx).TaskToken, activity.GetInfo(ctx).HeartbeatTimeout
 		if a.Name != w.failAt && a.Name != w.failToo || w.failCount > 0 && w.calls[a.Name] > w.failCount {
 			return effect(in)
 		}

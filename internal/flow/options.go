@@ -48,13 +48,24 @@ func Wait() workflow.ActivityOptions {
 	}
 }
 
+// Brisk is Quick for the few steps around a switch's window, which wait for each
+// other: they heartbeat, so that a dead worker is noticed within seconds.
+func Brisk() workflow.ActivityOptions {
+	o := Quick()
+	o.HeartbeatTimeout = 3 * time.Second
+	return o
+}
+
 // Fence is for the blackout window. Server timers are too coarse for it, so the
-// server makes one attempt and the activity itself does the short retries.
+// server makes one attempt and the activity itself does the short retries. The
+// heartbeat bounds how long a dead coordinator keeps the next attempt waiting; what
+// it left is ended by the watchdog, or by the question that follows.
 func Fence() workflow.ActivityOptions {
 	return workflow.ActivityOptions{
 		TaskQueue:              contract.FenceQueue,
 		ScheduleToStartTimeout: 2 * time.Second,
 		StartToCloseTimeout:    15 * time.Second,
+		HeartbeatTimeout:       2 * time.Second,
 		RetryPolicy:            &temporal.RetryPolicy{MaximumAttempts: 1},
 	}
 }
@@ -65,6 +76,7 @@ func Settle() workflow.ActivityOptions {
 	return workflow.ActivityOptions{
 		TaskQueue:           contract.ControlQueue,
 		StartToCloseTimeout: 20 * time.Second,
+		HeartbeatTimeout:    3 * time.Second,
 		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: 100 * time.Millisecond, MaximumInterval: 5 * time.Second},
 	}
 }
