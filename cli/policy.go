@@ -154,6 +154,7 @@ func mergeEnvelopes(all []metadata.ProxyClient) (out []proxy.Envelope, _ error) 
 			continue
 		}
 		sum := &out[len(out)-1]
+		sum.Requests, sum.Chunks, sum.Scattered = sum.Requests+e.Requests, sum.Chunks+e.Chunks, sum.Scattered+e.Scattered
 		sum.Writes, sum.Unnumbered, sum.Deadlines = sum.Writes+e.Writes, sum.Unnumbered+e.Unnumbered, sum.Deadlines+e.Deadlines
 		sum.Refused, sum.Returned, sum.GaveUp = sum.Refused+e.Refused, sum.Returned+e.Returned, sum.GaveUp+e.GaveUp
 		sum.ShortestMS, sum.SoonestMS = lower(sum.ShortestMS, e.ShortestMS), lower(sum.SoonestMS, e.SoonestMS)

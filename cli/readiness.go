@@ -15,6 +15,7 @@ import (
 	"drover/internal/config"
 	"drover/metadata"
 	"drover/proxy"
+	"drover/workers"
 )
 
 // The verdicts of a readiness question.
@@ -27,8 +28,16 @@ const (
 const (
 	// drillEvery is how old the newest rollback may be.
 	drillEvery = 30 * 24 * time.Hour
+	// newestIntents is how many intents are looked at for those that run.
+	newestIntents = 50
 	// silentAfter is how long a shard's capture may be silent.
 	silentAfter = time.Minute
+)
+
+// How what was never measured gets measured.
+const (
+	sendWork  = "let applications work through the proxies: they learn it within a minute"
+	firstMove = "complete a first move of a small chunk, or run drover demo"
 )
 
 // answer is one question that an architect would ask, with what was measured.
@@ -44,6 +53,9 @@ type evidence struct {
 	now           time.Time
 	fenceDeadline time.Duration
 	retention     time.Duration // of the archive; 0: for ever
+	surveyed      []workers.Surveyed
+	room          []metadata.Admission // of each shard
+	intents       []metadata.Intent
 	callers       []proxy.Envelope
 	proxies       []metadata.Proxy
 	past          metadata.Past
@@ -88,6 +100,19 @@ func newReadinessCommand(a *app) *cobra.Command {
 	return c
 }
 
+// survey asks the shards, and what they were seen to take.
+func (e *evidence) survey(ctx context.Context, a *app, store *metadata.Store) (err error) {
+	for _, sh := range e.shards {
+		room, err := store.Converging(ctx, sh.Name)
+		if err != nil {
+			return err
+		}
+		e.room = append(e.room, room)
+	}
+	e.surveyed, err = workers.Survey(ctx, &a.cfg, store)
+	return err
+}
+
 // evidence reads what the answers rest on.
 func (a *app) evidence(ctx context.Context, store *metadata.Store) (e evidence, err error) {
 	e = evidence{now: time.Now(), fenceDeadline: a.cfg.FenceDeadline, retention: a.cfg.ArchiveRetention}
@@ -99,33 +124,31 @@ func (a *app) evidence(ctx context.Context, store *metadata.Store) (e evidence, 
 		func() error { e.figures, err = store.Figures(ctx); return err },
 		func() error { e.shards, err = store.Shards(ctx); return err },
 		func() error { e.layouts, err = store.DeclaredLayouts(ctx); return err },
+		func() error { e.intents, err = store.Intents(ctx, newestIntents); return err },
+		func() error { return e.survey(ctx, a, store) },
 	} {
 		if err := read(); err != nil {
 			return e, err
 		}
 	}
-	for _, c := range clients {
-		var x proxy.Envelope
-		if err := json.Unmarshal(c.Envelope, &x); err != nil {
-			return e, fmt.Errorf("read what %s knows of %s: %w", c.Proxy, c.App, err)
-		}
-		e.callers = append(e.callers, x)
-	}
-	return e, nil
+	e.callers, err = mergeEnvelopes(clients)
+	return e, err
 }
 
 // answers answers every question.
 func (e *evidence) answers() []answer {
 	return []answer{
-		e.envelope(), e.withoutRetries(), e.hold(), e.retained(), e.spareApply(), e.captured(), e.drilled(), e.wentBack(), e.stragglers(), e.repairable(),
-		{"writers beside the proxies", readyUnknown, "the metadata does not see them", "drover shard check SHARD lists them"},
-		{"fan-out of requests", readyUnknown, "the metadata does not see it", "drover_proxy_fan_out_chunks, on the dashboard proxy"},
+		e.envelope(), e.withoutRetries(), e.writersBeside(), e.controllers(), e.hold(), e.retained(), e.spareApply(), e.captured(), e.drilled(),
+		e.wentBack(), e.stragglers(), e.repairable(), e.fanOut(),
 	}
 }
 
 // envelope: does the least patient caller outlast a fence?
 func (e *evidence) envelope() answer {
-	x := answer{Question: "shortest retry envelope", Verdict: readyUnknown, Measured: "no caller was refused yet, and none gives a deadline"}
+	x := answer{
+		Question: "shortest retry envelope", Verdict: readyUnknown, Measured: "no caller was refused yet, and none gives a deadline",
+		Advice: "drover migrate drill CHUNK in a quiet hour: proxies see who comes back, and for how long",
+	}
 	var shortest time.Duration
 	note := func(ms int64, c proxy.Envelope, what string) {
 		if d := time.Duration(ms) * time.Millisecond; ms > 0 && (shortest == 0 || d < shortest) {
@@ -141,7 +164,7 @@ func (e *evidence) envelope() answer {
 	if shortest == 0 {
 		return x
 	}
-	x.Verdict = readyGood
+	x.Verdict, x.Advice = readyGood, ""
 	if shortest <= e.fenceDeadline {
 		x.Verdict, x.Advice = readyLook, fmt.Sprintf("a fence may last %s: give that application more time, or lower --fence-deadline", e.fenceDeadline)
 	}
@@ -150,11 +173,11 @@ func (e *evidence) envelope() answer {
 
 // withoutRetries: whose writes does no driver repeat?
 func (e *evidence) withoutRetries() answer {
-	x := answer{Question: "writers without retries", Verdict: readyUnknown, Measured: "no proxy has seen a write yet"}
+	x := answer{Question: "writers without retries", Verdict: readyUnknown, Measured: "no proxy has seen a write yet", Advice: sendWork}
 	var who []string
 	for _, c := range e.callers {
 		if c.Writes > 0 && x.Verdict == readyUnknown {
-			x.Verdict, x.Measured = readyGood, "none"
+			x.Verdict, x.Measured, x.Advice = readyGood, "none", ""
 		}
 		if c.Unnumbered > 0 {
 			who = append(who, fmt.Sprintf("%s (%s) %.0f%%", c.App, c.User, 100*float64(c.Unnumbered)/float64(max(1, c.Writes))))
@@ -183,37 +206,71 @@ func (e *evidence) hold() answer {
 
 // retained: is the log kept for longer than the longest move?
 func (e *evidence) retained() answer {
-	x := answer{Question: "log retention against the longest move", Verdict: readyUnknown, Measured: fmt.Sprintf("kept for %s; no move has been completed yet", e.retention)}
-	if e.retention == 0 {
-		x.Verdict, x.Measured = readyGood, "the archive is kept for ever"
+	kept := e.retention // the archive takes over where Kafka ends
+	text := "the archive is kept for ever"
+	if e.retention > 0 {
+		text = fmt.Sprintf("the archive is kept for %s", e.retention)
+	}
+	for _, s := range e.surveyed {
+		switch {
+		case s.KafkaErr != nil:
+			text += fmt.Sprintf(", Kafka was not asked about %s (%v)", s.Shard, s.KafkaErr)
+		case s.Kafka.For > 0:
+			text += fmt.Sprintf(", Kafka keeps %s for %s", s.Shard, s.Kafka.For)
+		}
+		if s.OwnLog > 0 {
+			text += fmt.Sprintf(", the own log of %s goes back %s", s.Shard, s.OwnLog.Round(time.Second))
+		}
+	}
+	x := answer{Question: "log retention against the longest move", Verdict: readyUnknown, Measured: text + "; no move has been completed yet", Advice: firstMove}
+	if kept == 0 {
+		x.Verdict, x.Measured, x.Advice = readyGood, text, ""
 		return x
 	}
 	if e.past.Done == 0 {
 		return x
 	}
-	x.Verdict, x.Measured = readyGood, fmt.Sprintf("kept for %s; the longest of %d moves took %s", e.retention, e.past.Done, e.past.Longest.Round(time.Second))
-	if e.retention < 2*e.past.Longest {
+	x.Verdict, x.Measured, x.Advice = readyGood, fmt.Sprintf("the longest of %d moves took %s; %s", e.past.Done, e.past.Longest.Round(time.Second), text), ""
+	if kept < 2*e.past.Longest {
 		x.Verdict, x.Advice = readyLook, "raise --archive-retention to twice the longest move"
 	}
 	return x
 }
 
-// spareApply: do the targets of moves that are behind apply twice what is written?
+// spareApply: do the targets of moves apply twice what is written?
 func (e *evidence) spareApply() answer {
-	x := answer{Question: "spare apply capacity", Verdict: readyUnknown, Measured: "no move is behind now, so nothing is measured"}
+	x := answer{
+		Question: "spare apply capacity", Verdict: readyUnknown, Measured: "no shard was ever seen to apply all it can",
+		Advice: "the first move that is behind measures its target; drover migrate pause and resume lets one fall behind",
+	}
 	least := 0.0
+	note := func(ratio float64, measured string) {
+		if least != 0 && ratio >= least {
+			return
+		}
+		least, x.Verdict, x.Measured, x.Advice = ratio, readyGood, measured, ""
+		if ratio < contract.SpareFactor {
+			x.Verdict, x.Advice = readyLook, "less than twice: fewer moves to that shard, or a quieter time"
+		}
+	}
 	for _, m := range e.figures.Moves {
 		var p contract.Progress
-		if json.Unmarshal(m.Progress, &p) != nil || p.Backlog == 0 || p.WritePerSecond == 0 {
-			continue
+		if json.Unmarshal(m.Progress, &p) == nil && p.Backlog > 0 && p.WritePerSecond > 0 {
+			ratio := p.ApplyPerSecond / p.WritePerSecond
+			note(ratio, fmt.Sprintf("%s applies %.1f times what is written", m.Chunk, ratio))
 		}
-		if ratio := p.ApplyPerSecond / p.WritePerSecond; least == 0 || ratio < least {
-			least, x.Verdict = ratio, readyGood
-			x.Measured = fmt.Sprintf("%s applies %.1f times what is written", m.Chunk, ratio)
-			if ratio < 2 {
-				x.Verdict, x.Advice = readyLook, "less than twice: fewer moves to that shard, or a quieter time"
-			}
+	}
+	var idle []string
+	for _, r := range e.room {
+		switch {
+		case r.Capacity > 0 && r.Converging > 0:
+			note(r.Capacity/r.Converging, fmt.Sprintf("%s was seen to apply %.0f/s, and %.0f/s converge on it", r.Shard, r.Capacity, r.Converging))
+		case r.Capacity > 0:
+			idle = append(idle, fmt.Sprintf("%s was seen to apply %.0f/s", r.Shard, r.Capacity))
 		}
+	}
+	if least == 0 && len(idle) > 0 {
+		x.Verdict, x.Measured, x.Advice = readyGood, strings.Join(idle, ", ")+"; nothing converges on it now", ""
 	}
 	return x
 }
@@ -249,11 +306,11 @@ func (e *evidence) drilled() answer {
 // wentBack: how many attempts do not make it?
 func (e *evidence) wentBack() answer {
 	all := e.past.Switches + e.past.WentBack
-	x := answer{Question: "attempts that went back", Verdict: readyUnknown, Measured: "nothing was switched yet"}
+	x := answer{Question: "attempts that went back", Verdict: readyUnknown, Measured: "nothing was switched yet", Advice: firstMove}
 	if all == 0 {
 		return x
 	}
-	x.Verdict, x.Measured = readyGood, fmt.Sprintf("%d of %d", e.past.WentBack, all)
+	x.Verdict, x.Measured, x.Advice = readyGood, fmt.Sprintf("%d of %d", e.past.WentBack, all), ""
 	if 4*e.past.WentBack > all {
 		x.Verdict, x.Advice = readyLook, "drover migrate timeline CHUNK shows the step that takes long"
 	}

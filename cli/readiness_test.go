@@ -1,14 +1,18 @@
 package cli
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"drover/cdc"
 	"drover/chunk"
 	"drover/metadata"
 	"drover/proxy"
+	"drover/shard"
+	"drover/workers"
 )
 
 // readyFleet is a fleet about which there is nothing to say.
@@ -17,7 +21,7 @@ func readyFleet() evidence {
 	drilled, soon := now.Add(-time.Hour), 1.0
 	return evidence{
 		now: now, fenceDeadline: time.Second, retention: 30 * 24 * time.Hour,
-		callers: []proxy.Envelope{{User: "u", App: "shop", Writes: 100, ShortestMS: 5000, GaveUp: 1, PatienceMS: 9000}},
+		callers: []proxy.Envelope{{User: "u", App: "shop", Requests: 400, Chunks: 410, Scattered: 10, Writes: 100, ShortestMS: 5000, GaveUp: 1, PatienceMS: 9000}},
 		proxies: []metadata.Proxy{{ID: "p1", Hold: 10 * time.Second}},
 		past:    metadata.Past{Done: 3, Longest: 26 * time.Hour, Switches: 9, WentBack: 1, Rollbacks: 2, Rollback: &drilled},
 		figures: metadata.Figures{
@@ -25,6 +29,11 @@ func readyFleet() evidence {
 			Stragglers: map[string]int64{"a": 0},
 			Moves:      []metadata.MoveFigures{{Chunk: "f/1", Progress: []byte(`{"backlog":10,"applyPerSecond":300,"writePerSecond":100}`)}},
 		},
+		surveyed: []workers.Surveyed{{
+			Shard: "a", Kafka: cdc.Kept{For: 48 * time.Hour}, OwnLog: 3 * time.Hour,
+			Beside: shard.Beside{Controllers: []shard.Principal{{User: "root@admin", Roles: []string{"root@admin"}, Why: "role root"}}},
+		}},
+		room:   []metadata.Admission{{Shard: "a", Capacity: 9000, Converging: 1000}},
 		shards: []chunk.Shard{{Name: "a"}}, layouts: []metadata.Declared{{Shard: "a"}},
 	}
 }
@@ -42,6 +51,13 @@ func TestReadiness(t *testing.T) {
 		verdict  string
 		measured string
 	}{
+		"writers beside the proxies": {func(e *evidence) {
+			e.surveyed[0].Beside.Writers = []shard.Principal{{User: "till@admin", Why: "role readWriteAnyDatabase"}}
+		}, readyLook, "a: till@admin (role readWriteAnyDatabase)"},
+		"other controllers": {func(e *evidence) {
+			e.surveyed[0].Beside.Controllers = append(e.surveyed[0].Beside.Controllers, shard.Principal{User: "agent@admin", Roles: []string{"clusterManager@admin"}, Why: "role clusterManager"})
+		}, readyLook, "a: agent@admin (role clusterManager)"},
+		"fan-out of requests":                    {func(e *evidence) { e.callers[0].Scattered = 100 }, readyLook, "25.0% of 400 requests concern several; shop (u): 25.0%"},
 		"shortest retry envelope":                {func(e *evidence) { e.callers[0].ShortestMS = 500 }, readyLook, "500ms: the shortest maxTimeMS of shop"},
 		"writers without retries":                {func(e *evidence) { e.callers[0].Unnumbered = 25 }, readyLook, "shop (u) 25%"},
 		"proxies hold requests past a fence":     {func(e *evidence) { e.proxies[0].Hold = time.Second }, readyLook, "p1 holds for 1s"},
@@ -73,16 +89,59 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
-// What was never measured is unknown, not good.
+// What was never measured is unknown, not good, and says how it is measured.
 func TestReadinessOfAnEmptyFleet(t *testing.T) {
 	t.Parallel()
 
 	e := evidence{fenceDeadline: time.Second, retention: time.Hour}
-	unknown := 0
+	var unknown []string
 	for _, x := range e.answers() {
+		if x.Verdict != readyGood {
+			require.NotEmpty(t, x.Advice, "%+v", x)
+		}
 		if x.Verdict == readyUnknown {
-			unknown++
+			unknown = append(unknown, x.Question)
 		}
 	}
-	require.Equal(t, 7, unknown)
+	require.Len(t, unknown, 8, "%v", unknown)
+}
+
+// A part that cannot be reached makes an answer unknown, and does not hide what the
+// others said.
+func TestReadinessWithAPartDown(t *testing.T) {
+	t.Parallel()
+
+	e := readyFleet()
+	e.surveyed = append(e.surveyed, workers.Surveyed{Shard: "b", BesideErr: errors.New("no primary"), KafkaErr: errors.New("refused")})
+	for _, x := range []answer{e.writersBeside(), e.controllers()} {
+		require.Equal(t, readyUnknown, x.Verdict, "%+v", x)
+		require.Contains(t, x.Measured, "b was not asked (no primary)")
+		require.Contains(t, x.Advice, "drover shard check")
+	}
+	require.Contains(t, e.retained().Measured, "Kafka was not asked about b (refused)")
+	e.surveyed[0].Beside.Writers = []shard.Principal{{User: "till@admin", Why: "role readWrite"}}
+	x := e.writersBeside()
+	require.Equal(t, readyLook, x.Verdict)
+	require.Contains(t, x.Measured, "till@admin")
+	require.Contains(t, x.Measured, "b was not asked")
+}
+
+// What the shards were seen to take answers where no move is behind, and who of Drover
+// itself acts is said without alarm.
+func TestReadinessAtRest(t *testing.T) {
+	t.Parallel()
+
+	e := readyFleet()
+	e.figures.Moves = nil
+	e.intents = []metadata.Intent{{WorkflowID: "rebalance/drain/a"}, {WorkflowID: "rebalance/old", EndedAt: &e.now}}
+	e.figures.Leases = []metadata.LeaseFigures{{Shard: "a", Holder: "ann", Mode: "exclusive"}}
+	require.Equal(t, answer{"spare apply capacity", readyGood, "a was seen to apply 9000/s, and 1000/s converge on it", ""}, e.spareApply())
+	e.room[0].Converging = 5000
+	require.Equal(t, readyLook, e.spareApply().Verdict)
+	e.room[0].Converging = 0
+	require.Equal(t, answer{"spare apply capacity", readyGood, "a was seen to apply 9000/s; nothing converges on it now", ""}, e.spareApply())
+	x := e.controllers()
+	require.Equal(t, readyGood, x.Verdict)
+	require.Contains(t, x.Measured, "rebalance/drain/a runs, ann has a to itself")
+	require.NotContains(t, x.Measured, "rebalance/old")
 }

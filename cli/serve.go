@@ -34,7 +34,7 @@ func newWorkerCommand(a *app) *cobra.Command {
 				if err != nil {
 					return &usageError{err}
 				}
-				o := workers.Options{Registry: registry, Logger: logger, Stops: stopAt(point, hold)}
+				o := workers.Options{Registry: registry, Logger: logger, Stops: stopAt(point, hold), Version: Version}
 				var shown []interceptor.ClientInterceptor
 				if spans != nil {
 					defer a.lastSpans(ctx, spans.Shutdown, logger)

@@ -214,19 +214,22 @@ func TestCallersAreLearned(t *testing.T) {
 	update := &command{name: "update", writes: true}
 	late := refuse(codeExceededTimeLimit, "late").labelled(labelRetryableWrite)
 	now := time.Now()
-	s.note(request(0, now), update, nil)
+	s.note(request(0, now), update, 3, nil)
 	limited := request(1, now)
 	limited.cmd.MaxTimeMS = 250
-	s.note(limited, update, late)
-	s.note(request(1, now.Add(40*time.Millisecond)), update, late)
-	s.note(request(1, now.Add(90*time.Millisecond)), update, nil)
-	s.note(request(2, now), update, late)
+	s.note(limited, update, 1, late)
+	s.note(request(1, now.Add(40*time.Minute)), update, 1, late) // far beyond what this test takes
+	s.note(request(1, now.Add(90*time.Minute)), update, 1, nil)
+	s.note(request(2, now), update, 1, late)
+	s.note(request(0, now), &command{name: "ping"}, 0, nil)
 	s.sweep(time.Now().Add(time.Minute))
 	got := p.Envelopes()
 	require.Len(t, got, 1)
 	e := got[0]
 	require.Equal(t, []int64{5, 1, 1, 250, 3, 2, 1}, []int64{e.Writes, e.Unnumbered, e.Deadlines, e.ShortestMS, e.Refused, e.Returned, e.GaveUp})
-	require.InDelta(t, 90, e.PatienceMS, 5)
-	require.InDelta(t, 40, e.SoonestMS, 10)
+	require.Equal(t, []int64{5, 7, 1}, []int64{e.Requests, e.Chunks, e.Scattered})
+	minute := time.Minute.Milliseconds()
+	require.InDelta(t, 90*minute, e.PatienceMS, float64(5*minute))
+	require.InDelta(t, 40*minute, e.SoonestMS, float64(5*minute))
 	require.Equal(t, "till", e.App)
 }

@@ -17,6 +17,9 @@ type Envelope struct {
 	User string `json:"user"`
 	App  string `json:"app"`
 
+	Requests   int64 `json:"requests,omitempty"`  // that concern documents
+	Chunks     int64 `json:"chunks,omitempty"`    // that these concerned, in all
+	Scattered  int64 `json:"scattered,omitempty"` // requests that concerned several
 	Writes     int64 `json:"writes"`
 	Unnumbered int64 `json:"unnumbered"`  // writes without a txnNumber: no driver repeats them
 	Deadlines  int64 `json:"deadlines"`   // requests with a maxTimeMS of their own
@@ -30,6 +33,7 @@ type Envelope struct {
 
 // habits counts one user's application.
 type habits struct {
+	requests, chunks, scattered                              atomic.Int64
 	writes, unnumbered, deadlines, refused, returned, gaveUp atomic.Int64
 	shortest, soonest                                        atomic.Int64 // ms; MaxInt64: none
 	patience                                                 atomic.Int64
@@ -96,10 +100,17 @@ func (s *envelopes) of(c *client) *habits {
 	return e
 }
 
-// note learns from one request that was answered with err.
-func (s *envelopes) note(q *request, c *command, err error) {
+// note learns from one request that concerned so many chunks and was answered with err.
+func (s *envelopes) note(q *request, c *command, fan int, err error) {
 	e := s.of(q.client)
 	e.seen.Store(q.start.Unix())
+	if fan > 0 {
+		e.requests.Add(1)
+		e.chunks.Add(int64(fan))
+	}
+	if fan > 1 {
+		e.scattered.Add(1)
+	}
 	if q.cmd.MaxTimeMS > 0 && (q.share == nil || q.share.DefaultMaxTimeMS != q.cmd.MaxTimeMS) {
 		e.deadlines.Add(1)
 		least(&e.shortest, q.cmd.MaxTimeMS)
@@ -186,7 +197,7 @@ func (p *Proxy) Envelopes() []Envelope {
 	out := make([]Envelope, 0, len(s.all))
 	for key, e := range s.all {
 		out = append(out, Envelope{
-			User: key.user, App: key.app, Writes: e.writes.Load(), Unnumbered: e.unnumbered.Load(), Deadlines: e.deadlines.Load(),
+			User: key.user, App: key.app, Requests: e.requests.Load(), Chunks: e.chunks.Load(), Scattered: e.scattered.Load(), Writes: e.writes.Load(), Unnumbered: e.unnumbered.Load(), Deadlines: e.deadlines.Load(),
 			ShortestMS: seenMS(&e.shortest), Refused: e.refused.Load(), Returned: e.returned.Load(), SoonestMS: seenMS(&e.soonest),
 			GaveUp: e.gaveUp.Load(), PatienceMS: e.patience.Load(),
 		})

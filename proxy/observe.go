@@ -92,7 +92,7 @@ func (p *Proxy) finish(ctx context.Context, c *command, q *request, failed bool,
 		return
 	}
 	p.shapes.count(q, failed, took)
-	p.envelopes.note(q, c, err)
+	p.envelopes.note(q, c, fan, err)
 	if slow := p.live.Load().SlowAfter; slow <= 0 || took < slow {
 		return
 	}

@@ -2,6 +2,7 @@ package shard_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -147,7 +148,7 @@ func TestOtherWritersAreRefused(t *testing.T) {
 		{Key: "resource", Value: bson.D{{Key: "db", Value: "flights_0001_p7"}, {Key: "collection", Value: ""}}}, {Key: "actions", Value: bson.A{"find", "remove"}}}}}})
 	for name, r := range map[string]bson.D{
 		"reader": role("readAnyDatabase", "admin"), "elsewhere": role("readWrite", "app"),
-		"everywhere": role("readWriteAnyDatabase", "admin"), "there": role("readWrite", "flights_0001_p7"), "custom": role("sneaky", "admin"),
+		"agent": role("clusterManager", "admin"), "everywhere": role("readWriteAnyDatabase", "admin"), "there": role("readWrite", "flights_0001_p7"), "custom": role("sneaky", "admin"),
 	} {
 		admin(bson.D{{Key: "createUser", Value: name}, {Key: "pwd", Value: "x"}, {Key: "roles", Value: bson.A{r}}})
 	}
@@ -160,6 +161,12 @@ func TestOtherWritersAreRefused(t *testing.T) {
 		names = append(names, p.User)
 	}
 	require.ElementsMatch(t, []string{"everywhere@admin", "there@admin", "custom@admin", "drover_data@admin"}, names, "%+v", found)
+	beside, err := b.set.WhoBeside(ctx)
+	require.NoError(t, err)
+	require.Equal(t, found, beside.Writers)
+	tools := slices.DeleteFunc(beside.Controllers, shard.Principal.Root)
+	require.Len(t, tools, 1)
+	require.Equal(t, "agent@admin", tools[0].User)
 
 	_, err = shard.Bootstrap(ctx, b.server.AdminURI(), "s1", secret, shard.BootstrapOptions{})
 	require.True(t, failure.HasCode(err, "shard.other_writers"), "%v", err)

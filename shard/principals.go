@@ -20,11 +20,32 @@ type Principal struct {
 	Why   string   `json:"why"`
 }
 
+// Root reports whether a user is an administrator of everything: the operator, and not
+// a tool with a task of its own.
+func (p Principal) Root() bool { return slices.Contains(p.Roles, "root@admin") }
+
 // CheckPrincipals lists who besides root and Drover may write to placements, and to
 // further databases that are named: those that were adopted, or are to be.
 func (s *Set) CheckPrincipals(ctx context.Context, also ...string) ([]Principal, error) {
 	ps, err := principals(ctx, s.admin, also...)
 	return ps, s.wrap(err, "read users")
+}
+
+// Beside is who else has a hand in a shard.
+type Beside struct {
+	Writers     []Principal // see [Set.CheckPrincipals]
+	Controllers []Principal // users, not Drover's own, that may change the set's configuration
+}
+
+// WhoBeside lists who besides Drover may write to placements and to further databases,
+// and who may change the set's configuration: a controller that does so on its own
+// works against moves and repairs.
+func (s *Set) WhoBeside(ctx context.Context, also ...string) (b Beside, err error) {
+	all, err := everyUser(ctx, s.admin)
+	if err != nil {
+		return b, s.wrap(err, "read users")
+	}
+	return Beside{Writers: pick(all, func(u userInfo) string { return u.writes(also) }), Controllers: pick(all, userInfo.controls)}, nil
 }
 
 // writingRoles are MongoDB's built-in roles that allow writes to databases which
@@ -59,21 +80,36 @@ type userInfo struct {
 	} `bson:"inheritedPrivileges"`
 }
 
-// principals looks at every user of the server.
+// principals looks for users that may write where Drover keeps data.
 func principals(ctx context.Context, c *mongo.Client, also ...string) ([]Principal, error) {
+	all, err := everyUser(ctx, c)
+	return pick(all, func(u userInfo) string { return u.writes(also) }), err
+}
+
+// pick gives the users about which there is something to say.
+func pick(all []userInfo, about func(userInfo) string) (found []Principal) {
+	for _, u := range all {
+		if why := about(u); why != "" {
+			found = append(found, Principal{User: u.User + "@" + u.DB, Roles: roleList(u.Roles), Why: why})
+		}
+	}
+	return found
+}
+
+// everyUser reads the users of the server with their privileges, which are shown only
+// for users that are asked for one by one.
+func everyUser(ctx context.Context, c *mongo.Client) (out []userInfo, _ error) {
+	var all struct {
+		Users []userInfo `bson:"users"`
+	}
 	r, err := run(ctx, c, "admin", bson.D{{Key: "usersInfo", Value: bson.D{{Key: "forAllDBs", Value: true}}}})
 	if err != nil {
 		return nil, err
 	}
-	var all struct {
-		Users []userInfo `bson:"users"`
-	}
 	if err := bson.Unmarshal(r, &all); err != nil {
 		return nil, fmt.Errorf("read users: %w", err)
 	}
-	var found []Principal
 	for _, u := range all.Users {
-		// Privileges are shown only for users that are asked for one by one.
 		r, err := run(ctx, c, "admin", bson.D{
 			{Key: "usersInfo", Value: bson.D{{Key: "user", Value: u.User}, {Key: "db", Value: u.DB}}}, {Key: "showPrivileges", Value: true},
 		})
@@ -86,20 +122,42 @@ func principals(ctx context.Context, c *mongo.Client, also ...string) ([]Princip
 		if err := bson.Unmarshal(r, &one); err != nil {
 			return nil, fmt.Errorf("read user %s: %w", u.User, err)
 		}
-		for _, x := range one.Users {
-			if why := x.writes(also); why != "" {
-				found = append(found, Principal{User: x.User + "@" + x.DB, Roles: roleList(x.Roles), Why: why})
-			}
+		out = append(out, one.Users...)
+	}
+	return out, nil
+}
+
+// controllingRoles are MongoDB's built-in roles that may change a set's configuration.
+var controllingRoles = []string{"clusterAdmin", "clusterManager", "root", "__system"}
+
+// controls tells by what a user that is not Drover's may change the set's configuration.
+func (u userInfo) controls() string {
+	if u.ours() {
+		return ""
+	}
+	for _, r := range append(slices.Clone(u.Roles), u.Inherited...) {
+		if r.DB == "admin" && slices.Contains(controllingRoles, r.Role) {
+			return "role " + r.Role
 		}
 	}
-	return found, nil
+	for _, p := range u.Privileges {
+		if slices.Contains(p.Actions, "replSetConfigure") {
+			return "replSetConfigure"
+		}
+	}
+	return ""
+}
+
+// ours reports whether a user is one that Drover makes.
+func (u userInfo) ours() bool {
+	return u.DB == "admin" && slices.ContainsFunc(accounts(), func(a account) bool { return a.user == u.User })
 }
 
 // writes tells by what a user may write where Drover keeps data, or to one of further
 // databases; empty when it may not.
 func (u userInfo) writes(also []string) string {
 	counts := func(db string) bool { return oursDatabase(db) || slices.Contains(also, db) }
-	if u.DB == "admin" && slices.ContainsFunc(accounts(), func(a account) bool { return a.user == u.User }) {
+	if u.ours() {
 		return u.foreignRole()
 	}
 	if slices.Contains(u.Roles, roleRef{"root", "admin"}) || slices.Contains(u.Roles, roleRef{"__system", "admin"}) {

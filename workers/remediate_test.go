@@ -142,7 +142,7 @@ func (w *ward) serve(t *testing.T, secret string) {
 			})
 		},
 	}
-	all := queues(time.Second)
+	all := queues("test", time.Second)
 	for _, q := range []string{contract.ControlQueue, contract.BulkQueue} {
 		x := worker.New(c, q, all[q])
 		if q == contract.ControlQueue {

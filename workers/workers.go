@@ -3,6 +3,7 @@
 package workers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,6 +54,7 @@ type Worker struct {
 	balancer   *activities.Balancer
 	watchdog   *switchover.Watchdog
 	logger     *slog.Logger
+	identity   string
 }
 
 // Options are what tests may add.
@@ -61,6 +63,7 @@ type Options struct {
 	Logger   *slog.Logger
 	Stops    *stoppoint.Points
 	Commands *event.CommandMonitor // of commands to shards; nil: none
+	Version  string                // of this binary, shown beside what the worker did
 }
 
 // New connects to everything but Temporal.
@@ -108,6 +111,7 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Worker, error) {
 	}
 	return &Worker{
 		cfg: cfg, store: store, shards: clients, log: log, activities: a, logger: o.Logger,
+		identity: identity(cmp.Or(o.Version, "dev"), os.Getpid(), host),
 		remedier: newRemedier(cfg, store, clients, o.Registry, o.Stops, o.Logger), balancer: newBalancer(store, clients),
 		watchdog: &switchover.Watchdog{Switcher: a.Switcher, Every: watchdogEvery, Metrics: switchover.NewWatchdogMetrics(o.Registry)},
 	}, nil
@@ -174,9 +178,16 @@ func (w *Worker) Close(ctx context.Context) {
 	w.store.Close()
 }
 
+// identity is how Temporal names this process in histories: while versions are mixed,
+// it tells which of them did a step.
+func identity(version string, pid int, host string) string {
+	return fmt.Sprintf("drover %s, %d@%s", version, pid, host)
+}
+
 // queues are the options of each task queue.
-func queues(stopTimeout time.Duration) map[string]worker.Options {
+func queues(identity string, stopTimeout time.Duration) map[string]worker.Options {
 	base := worker.Options{
+		Identity:                     identity,
 		Interceptors:                 []interceptor.WorkerInterceptor{&tracing.Budget{}, &Failures{}},
 		WorkerStopTimeout:            stopTimeout,
 		StickyScheduleToStartTimeout: time.Second, // a dead process costs its workflows this once
@@ -192,7 +203,7 @@ func queues(stopTimeout time.Duration) map[string]worker.Options {
 
 // Run serves the queues that the configuration names until ctx ends.
 func (w *Worker) Run(ctx context.Context, c client.Client) error {
-	all := queues(10 * time.Second)
+	all := queues(w.identity, 10*time.Second)
 	var started []worker.Worker
 	stop := func() {
 		var g errgroup.Group
