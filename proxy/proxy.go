@@ -42,8 +42,8 @@ type Config struct {
 	DrainWait       time.Duration // how long running requests may take at the end; 0: 10 s
 	Linger          time.Duration // how long the proxy serves on at its end while it sends drivers away; see drain.go
 
-	TLS      *tls.Config // towards clients; nil: none
-	ShardTLS *tls.Config // towards shards whose URI says tls=true; nil: the system's authorities, no certificate
+	TLS      *tls.Config        // towards clients; nil: none
+	ShardTLS func() *tls.Config // towards shards whose URI says tls=true, for one connection; nil: the system's authorities, no certificate
 
 	// Deaf makes the proxy ignore every announcement and answer none. Everything
 	// must still be right, by the shards' refusals alone.

@@ -280,7 +280,7 @@ type pools struct {
 	shards  Shards
 	appName string
 	max     int
-	tls     *tls.Config // for shards whose URI says tls=true
+	tls     func() *tls.Config // for shards whose URI says tls=true
 
 	mu     sync.Mutex
 	byName map[string]*upstream.Pool

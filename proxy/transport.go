@@ -32,81 +32,135 @@ func (p *Proxy) secure(ctx context.Context, nc net.Conn) error {
 	return nil
 }
 
+// kept is what was read from a file, and is read anew when that changes. A broken
+// renewal leaves the last good one in force.
+type kept[T any] struct {
+	mu      sync.Mutex
+	written time.Time
+	value   *T
+}
+
+// get gives what read makes of the file at path as it is now.
+func (k *kept[T]) get(path string, read func() (*T, error)) (*T, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	info, err := os.Stat(path)
+	if err == nil && k.value != nil && info.ModTime().Equal(k.written) {
+		return k.value, nil
+	}
+	var v *T
+	if err == nil {
+		v, err = read()
+	}
+	switch {
+	case err == nil:
+		k.value, k.written = v, info.ModTime()
+	case k.value == nil:
+		return nil, err
+	}
+	return k.value, nil
+}
+
 // KeyPair is a certificate and its key in files. A renewed one is taken without
 // a restart.
 type KeyPair struct {
 	Cert, Key string
 
-	mu      sync.Mutex
-	written time.Time
-	loaded  *tls.Certificate
+	kept kept[tls.Certificate]
 }
 
-// get gives the certificate as it is in the files; a broken pair leaves the last
-// good one in force.
+// get gives the certificate as it is in the files.
 func (k *KeyPair) get() (*tls.Certificate, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	info, err := os.Stat(k.Cert)
-	if err == nil && k.loaded != nil && info.ModTime().Equal(k.written) {
-		return k.loaded, nil
-	}
-	var c tls.Certificate
-	if err == nil {
-		c, err = tls.LoadX509KeyPair(k.Cert, k.Key)
-	}
-	switch {
-	case err == nil:
-		k.loaded, k.written = &c, info.ModTime()
-	case k.loaded == nil:
-		return nil, fmt.Errorf("read certificate: %w", err)
-	}
-	return k.loaded, nil
+	return k.kept.get(k.Cert, func() (*tls.Certificate, error) {
+		c, err := tls.LoadX509KeyPair(k.Cert, k.Key)
+		if err != nil {
+			return nil, fmt.Errorf("read certificate: %w", err)
+		}
+		return &c, nil
+	})
 }
 
-// readAuthorities reads a file of certificates.
-func readAuthorities(path string) (*x509.CertPool, error) {
-	pem, err := os.ReadFile(path) //nolint:gosec // the operator names the file
-	if err != nil {
-		return nil, fmt.Errorf("read authorities: %w", err)
+// authorities is a file of certificates whose holders are trusted. A renewed one is
+// taken without a restart, for connections that are made from then on.
+type authorities struct {
+	file string
+
+	kept kept[x509.CertPool]
+}
+
+// get gives the authorities as they are in the file, nil without one: then the system's
+// count.
+func (a *authorities) get() (*x509.CertPool, error) {
+	if a.file == "" {
+		return nil, nil //nolint:nilnil // nil is the system's
 	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("read authorities: %s holds no certificate", path)
-	}
-	return pool, nil
+	return a.kept.get(a.file, func() (*x509.CertPool, error) {
+		pem, err := os.ReadFile(a.file)
+		if err != nil {
+			return nil, fmt.Errorf("read authorities: %w", err)
+		}
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("read authorities: %s holds no certificate", a.file)
+		}
+		return pool, nil
+	})
 }
 
 // ClientTLS makes the settings of the side that applications see: own is shown,
-// and with an authorities file each of them must show a certificate of one.
-func ClientTLS(own *KeyPair, authorities string) (*tls.Config, error) {
-	cfg := &tls.Config{
-		MinVersion:     tls.VersionTLS12,
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return own.get() },
+// and with a file of authorities each of them must show a certificate of one.
+func ClientTLS(own *KeyPair, authoritiesFile string) (*tls.Config, error) {
+	trusted := &authorities{file: authoritiesFile}
+	settings := func() (*tls.Config, error) {
+		pool, err := trusted.get()
+		cfg := &tls.Config{
+			MinVersion:     tls.VersionTLS12,
+			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return own.get() },
+			ClientCAs:      pool,
+		}
+		if trusted.file != "" {
+			cfg.ClientAuth = tls.RequireAndVerifyClientCert
+		}
+		return cfg, err
 	}
 	_, err := own.get()
-	if authorities != "" {
-		pool, caErr := readAuthorities(authorities)
-		err = errors.Join(err, caErr)
-		cfg.ClientCAs, cfg.ClientAuth = pool, tls.RequireAndVerifyClientCert
+	cfg, caErr := settings()
+	if trusted.file == "" {
+		return cfg, err
 	}
-	return cfg, err
+	var mu sync.Mutex
+	current := cfg
+	cfg = cfg.Clone()
+	cfg.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		fresh, err := settings()
+		if err != nil {
+			return nil, err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		// One set of authorities keeps its settings: its clients may resume sessions.
+		if fresh.ClientCAs != current.ClientCAs {
+			current = fresh
+		}
+		return current, nil
+	}
+	return cfg, errors.Join(err, caErr)
 }
 
-// ShardTLS makes the settings of the side that shards see: authorities may be
-// empty for the system's, own nil for no certificate.
-func ShardTLS(own *KeyPair, authorities string) (*tls.Config, error) {
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
-	var problems []error
+// ShardTLS makes the settings of the side that shards see, for one connection at a time:
+// the file of authorities may be empty for the system's, own nil for no certificate.
+func ShardTLS(own *KeyPair, authoritiesFile string) (func() *tls.Config, error) {
+	trusted := &authorities{file: authoritiesFile}
+	_, err := trusted.get()
+	problems := []error{err}
+	var show func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
 	if own != nil {
 		_, err := own.get()
 		problems = append(problems, err)
-		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own.get() }
+		show = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own.get() }
 	}
-	if authorities != "" {
-		pool, err := readAuthorities(authorities)
-		problems = append(problems, err)
-		cfg.RootCAs = pool
-	}
-	return cfg, errors.Join(problems...)
+	return func() *tls.Config {
+		pool, _ := trusted.get() // it was read once, so that there is one
+		return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool, GetClientCertificate: show}
+	}, errors.Join(problems...)
 }

@@ -70,14 +70,48 @@ func (a *authority) issue(name string, by *authority) (certFile, keyFile string)
 	return certFile, keyFile
 }
 
+// For how long a client looks for a server: one that must find it, and one that can't.
+const (
+	patient = 30 * time.Second
+	hasty   = time.Second
+)
+
+// pair makes a certificate that a signs.
+func (a *authority) pair(name string) *KeyPair {
+	cert, key := a.issue(name, a)
+	return &KeyPair{Cert: cert, Key: key}
+}
+
+// trusts writes a file with the authorities' own certificates, as it is at a time.
+func trusts(t *testing.T, file string, at time.Time, all ...*authority) {
+	t.Helper()
+	var text []byte
+	for _, a := range all {
+		text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})...)
+	}
+	require.NoError(t, os.WriteFile(file, text, 0o600))
+	require.NoError(t, os.Chtimes(file, at, at))
+}
+
+// findOver reads a document as an application that trusts an authority's certificates
+// and shows one, if it is not nil. It looks for a server as long as it has patience.
+func findOver(f *fleet, p *Proxy, trusted *authority, cert *KeyPair, patience time.Duration) error {
+	tc := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: x509.NewCertPool()}
+	tc.RootCAs.AddCert(trusted.cert)
+	if cert != nil {
+		own, err := cert.get()
+		require.NoError(f.t, err)
+		tc.Certificates = []tls.Certificate{*own}
+	}
+	c := f.dial(p, options.Client().SetTLSConfig(tc).SetServerSelectionTimeout(patience))
+	return c.Database(testDatabase).Collection("legs").FindOne(f.t.Context(), bson.D{{Key: "origin", Value: "x"}}).Err()
+}
+
 func TestTLSOnBothSides(t *testing.T) {
 	t.Parallel()
 
 	ours, theirs := newAuthority(t), newAuthority(t)
-	pair := func(a *authority, name string) *KeyPair {
-		cert, key := a.issue(name, a)
-		return &KeyPair{Cert: cert, Key: key}
-	}
+	pair := (*authority).pair
 	shardSide, err := ClientTLS(pair(ours, "shard"), ours.file)
 	require.NoError(t, err)
 	f, s := newFakeFleet(t, 1)
@@ -91,22 +125,10 @@ func TestTLSOnBothSides(t *testing.T) {
 	cfg.ShardTLS, err = ShardTLS(pair(ours, "proxy-as-client"), ours.file)
 	require.NoError(t, err)
 	p := f.start(cfg)
-	find := func(cert *KeyPair) error {
-		pool, err := readAuthorities(ours.file)
-		require.NoError(t, err)
-		tc := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}
-		if cert != nil {
-			own, err := cert.get()
-			require.NoError(t, err)
-			tc.Certificates = []tls.Certificate{*own}
-		}
-		c := f.dial(p, options.Client().SetTLSConfig(tc).SetServerSelectionTimeout(2*time.Second))
-		return c.Database(testDatabase).Collection("legs").FindOne(t.Context(), bson.D{{Key: "origin", Value: "x"}}).Err()
-	}
-	require.ErrorIs(t, find(pair(ours, "app")), mongo.ErrNoDocuments)
+	require.ErrorIs(t, findOver(f, p, ours, pair(ours, "app"), patient), mongo.ErrNoDocuments)
 	asked := len(s.seen())
-	require.ErrorContains(t, find(nil), "server selection")
-	require.ErrorContains(t, find(pair(theirs, "stranger")), "server selection")
+	require.ErrorContains(t, findOver(f, p, ours, nil, hasty), "server selection")
+	require.ErrorContains(t, findOver(f, p, ours, pair(theirs, "stranger"), hasty), "server selection")
 	require.Len(t, s.seen(), asked)
 
 	// A shard that does not know the proxy's certificate is not used without it.
@@ -114,7 +136,7 @@ func TestTLSOnBothSides(t *testing.T) {
 	require.NoError(t, err)
 	cfg.ShardWait = time.Second
 	p = f.start(cfg)
-	err = find(pair(ours, "app2"))
+	err = findOver(f, p, ours, pair(ours, "app2"), patient)
 	requireCode(t, 6, err)
 	require.Len(t, s.seen(), asked)
 }
@@ -148,6 +170,43 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	_, err = ClientTLS(&KeyPair{Cert: "none.pem", Key: "none.key"}, "no-ca.pem")
 	require.ErrorContains(t, err, "none.pem")
 	require.ErrorContains(t, err, "no-ca.pem", "all faults must come at once")
+}
+
+// A file of authorities that was renewed counted only after a restart, on either side.
+func TestAuthoritiesAreRenewed(t *testing.T) {
+	t.Parallel()
+
+	ours, theirs := newAuthority(t), newAuthority(t)
+	shardSide, err := ClientTLS(theirs.pair("shard"), "")
+	require.NoError(t, err)
+	f, s := newFakeFleet(t, 1)
+	s.answers(func(bson.Raw) bson.D { return emptyCursorReply() })
+	s.secure(shardSide)
+	f.shards["shard-a"] = withTLS(f.shards["shard-a"])
+
+	clients, shards := filepath.Join(t.TempDir(), "clients.pem"), filepath.Join(t.TempDir(), "shards.pem")
+	at := time.Now()
+	trusts(t, clients, at, ours)
+	trusts(t, shards, at, ours)
+	cfg := Config{ID: "proxy-1", ShardWait: time.Second}
+	cfg.TLS, err = ClientTLS(ours.pair("proxy"), clients)
+	require.NoError(t, err)
+	cfg.ShardTLS, err = ShardTLS(nil, shards)
+	require.NoError(t, err)
+	p := f.start(cfg)
+	our, their := ours.pair("app"), theirs.pair("stranger")
+
+	requireCode(t, 6, findOver(f, p, ours, our, patient)) // the shard's certificate is of nobody that is known
+	trusts(t, shards, at.Add(time.Second), ours, theirs)
+	require.ErrorIs(t, findOver(f, p, ours, our, patient), mongo.ErrNoDocuments)
+
+	require.ErrorContains(t, findOver(f, p, ours, their, hasty), "server selection")
+	trusts(t, clients, at.Add(time.Second), theirs)
+	require.ErrorIs(t, findOver(f, p, ours, their, patient), mongo.ErrNoDocuments)
+	require.ErrorContains(t, findOver(f, p, ours, our, hasty), "server selection", "an authority that is gone is trusted no more")
+
+	require.NoError(t, os.WriteFile(clients, []byte("broken"), 0o600))
+	require.ErrorIs(t, findOver(f, p, ours, their, patient), mongo.ErrNoDocuments, "a broken renewal must leave the last good one in force")
 }
 
 // secure makes the shard ask for TLS on connections from now on.

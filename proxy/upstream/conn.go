@@ -81,7 +81,7 @@ func dial(ctx context.Context, cfg *Config, host string) (*Conn, error) {
 		return nil, fmt.Errorf("dial %s: %w", host, err)
 	}
 	if cfg.TLS != nil {
-		tc := cfg.TLS.Clone()
+		tc := cfg.TLS()
 		if tc.ServerName == "" {
 			tc.ServerName, _, _ = net.SplitHostPort(host)
 		}

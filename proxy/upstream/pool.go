@@ -33,7 +33,7 @@ type Config struct {
 	DialTimeout time.Duration // for one connection with its handshake; 0: 3 s
 	MaxIdle     time.Duration // an idle connection is closed after it; 0: 10 min
 	Gate        admission.GateConfig
-	TLS         *tls.Config // for a URI that says tls=true; nil: the system's authorities
+	TLS         func() *tls.Config // of one connection, for a URI that says tls=true; nil: the system's authorities
 }
 
 // Pool is the connections to one shard's primary.
@@ -76,7 +76,7 @@ func New(cfg Config) (*Pool, error) {
 	case !seeds.tls:
 		cfg.TLS = nil
 	case cfg.TLS == nil:
-		cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+		cfg.TLS = func() *tls.Config { return &tls.Config{MinVersion: tls.VersionTLS12} }
 	}
 	if cfg.Gate.Most == 0 {
 		cfg.Gate.Most = cfg.MaxConns
