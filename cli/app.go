@@ -41,10 +41,11 @@ func (a *app) load(cmd *cobra.Command, r config.Role) error {
 		src.DevStack = stackSettings(s)
 	}
 	var err error
-	if a.cfg.Sources, err = config.Load(cmd.Flags(), r, src); err != nil {
-		return &usageError{err}
+	a.cfg.Sources, err = config.Load(cmd.Flags(), r, src)
+	if a.cfg.Sources != nil { // else it is not known what is set
+		err = errors.Join(err, a.cfg.Validate(r))
 	}
-	if err := a.cfg.Validate(r); err != nil {
+	if err != nil {
 		return &usageError{err}
 	}
 	return nil

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -28,7 +29,7 @@ func newWorkerCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "worker", Short: "Run workflows, activities and the watchdog", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.serve(cmd, config.Worker, child, func(ctx context.Context, registry *prometheus.Registry, logger *slog.Logger) error {
+			return a.serve(cmd, config.Worker, child, nil, func(ctx context.Context, registry *prometheus.Registry, logger *slog.Logger) error {
 				host, _ := os.Hostname() //nolint:errcheck // a name for people
 				spans, err := tracing.New(ctx, "drover-worker", fmt.Sprintf("%s/%d", host, os.Getpid()), a.env.LookupEnv)
 				if err != nil {
@@ -69,9 +70,15 @@ func newWorkerCommand(a *app) *cobra.Command {
 }
 
 // serve runs a long-lived part with its settings, metrics and logger. A child
-// ends with its parent.
-func (a *app) serve(cmd *cobra.Command, r config.Role, child bool, run func(context.Context, *prometheus.Registry, *slog.Logger) error) error {
+// ends with its parent. Where settings are wrong, faults says what else is, so that all
+// comes at once; it may be nil.
+func (a *app) serve(cmd *cobra.Command, r config.Role, child bool, faults func(context.Context) error,
+	run func(context.Context, *prometheus.Registry, *slog.Logger) error,
+) error {
 	if err := a.load(cmd, r); err != nil {
+		if faults != nil {
+			err = errors.Join(err, faults(cmd.Context()))
+		}
 		return err
 	}
 	ctx, cancel := context.WithCancel(cmd.Context())
@@ -138,7 +145,7 @@ func newProxyCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "proxy", Short: "Serve applications as a mongos would", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.serve(cmd, config.Proxy, child, func(ctx context.Context, registry *prometheus.Registry, logger *slog.Logger) error {
+			return a.serve(cmd, config.Proxy, child, a.proxyFaults, func(ctx context.Context, registry *prometheus.Registry, logger *slog.Logger) error {
 				a.cfg.Linger = a.linger(cmd, &a.cfg)
 				spans, err := tracing.New(ctx, "drover-proxy", a.cfg.ProxyName, a.env.LookupEnv)
 				if err != nil {
@@ -161,6 +168,9 @@ func newProxyCommand(a *app) *cobra.Command {
 	a.cfg.Flags(c.Flags(), config.Proxy)
 	return c
 }
+
+// proxyFaults is what is wrong with a proxy besides its settings.
+func (a *app) proxyFaults(ctx context.Context) error { return workers.ProxyFaults(ctx, &a.cfg) }
 
 // lastSpansTimeout bounds what a process waits at its end for its spans to leave.
 const lastSpansTimeout = 5 * time.Second

@@ -5,12 +5,15 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
 	"drover/chunk"
+	"drover/internal/config"
 	"drover/internal/failure"
 	"drover/metadata"
 	"drover/proxy"
@@ -106,8 +109,46 @@ func TestProxyStartsWithoutMetadata(t *testing.T) {
 func TestNameOfAnotherProxyIsRefused(t *testing.T) {
 	t.Parallel()
 
-	all := []metadata.Proxy{{ID: "p1", Address: "[::]:27017"}}
-	require.NoError(t, nameTaken(all, "p2", "0.0.0.0:27017"))
-	require.NoError(t, nameTaken(all, "p1", "0.0.0.0:27017"), "its last run")
-	require.True(t, failure.HasCode(nameTaken(all, "p1", "0.0.0.0:27018"), "proxy.name_taken"))
+	all := []metadata.Proxy{{ID: "p1", Address: "host-a:27017"}}
+	require.NoError(t, nameTaken(all, "p2", "host-b:27017"))
+	require.NoError(t, nameTaken(all, "p1", "host-a:27017"), "its last run")
+	require.True(t, failure.HasCode(nameTaken(all, "p1", "host-a:27018"), "proxy.name_taken"))
+	require.True(t, failure.HasCode(nameTaken(all, "p1", "host-b:27017"), "proxy.name_taken"), "another machine's proxy on the same port")
+
+	for listen, want := range map[string]string{
+		"0.0.0.0:27017": "host-b:27017", ":27017": "host-b:27017", "[::]:27017": "host-b:27017",
+		"127.0.0.1:27017": "", "10.0.0.7:27017": "", "0.0.0.0:0": "", "nowhere": "",
+	} {
+		require.Equal(t, want, reachedAt("host-b", listen), listen)
+	}
+}
+
+// fleetOf is a metadata in which some proxies live.
+type fleetOf []metadata.Proxy
+
+// LiveProxies implements [liveProxies].
+func (f fleetOf) LiveProxies(context.Context) ([]metadata.Proxy, error) { return f, nil }
+
+// A proxy that cannot start says all that is wrong with it at once: its name, its
+// certificates, the files that are broken, not only the first of them.
+func TestAllFaultsOfAProxyComeAtOnce(t *testing.T) {
+	t.Parallel()
+
+	broken := filepath.Join(t.TempDir(), "broken.pem")
+	require.NoError(t, os.WriteFile(broken, []byte("broken"), 0o600))
+	cfg := config.Config{
+		ProxyName: "p1", ProxyListen: "127.0.0.1:27018",
+		TLSCert: broken, TLSKey: "none.key", TLSClientCA: broken, ShardTLSCA: broken, ShardTLSCert: "none.pem", ShardTLSKey: "none.key",
+	}
+	pc, err := proxyConfig(&cfg)
+	require.Equal(t, 2, strings.Count(err.Error(), "holds no certificate"), "%v", err)
+	require.Equal(t, 2, strings.Count(err.Error(), "none."), "%v", err)
+	require.True(t, failure.HasCode(checkName(t.Context(), fleetOf{{ID: "p1", Address: "127.0.0.1:27017"}}, pc), "proxy.name_taken"))
+	require.NoError(t, checkName(t.Context(), fleetOf{{ID: "p1", Address: "127.0.0.1:27018"}}, pc))
+
+	err = ProxyFaults(t.Context(), &cfg)
+	require.Equal(t, 2, strings.Count(err.Error(), "holds no certificate"), "%v", err)
+	require.NotContains(t, err.Error(), "none.", "settings that name no file are found before")
+	cfg.PostgresDSN = "postgres://%zz"
+	require.ErrorContains(t, ProxyFaults(t.Context(), &cfg), "zz")
 }

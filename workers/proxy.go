@@ -1,9 +1,11 @@
 package workers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -39,7 +41,7 @@ func RunProxy(ctx context.Context, cfg *config.Config, o ProxyOptions) error {
 	}
 	defer store.Close()
 	pc, err := proxyConfig(cfg)
-	if err := errors.Join(err, checkName(ctx, store, pc, cfg.ProxyListen)); err != nil {
+	if err := errors.Join(err, checkName(ctx, store, pc)); err != nil {
 		return err
 	}
 	pc.Log, pc.Registerer, pc.Tracer = logger, registry, o.Tracer
@@ -69,16 +71,53 @@ func RunProxy(ctx context.Context, cfg *config.Config, o ProxyOptions) error {
 	return p.Run(ctx)
 }
 
+// ProxyFaults is what is wrong with a proxy's certificates and name. It is for one that
+// does not start anyway: files that are missing are among its settings' faults.
+func ProxyFaults(ctx context.Context, cfg *config.Config) error {
+	pc, err := proxyConfig(cfg)
+	err = withoutMissing(err)
+	if cfg.PostgresDSN == "" {
+		return err
+	}
+	store, openErr := metadata.OpenLazily(ctx, cfg.PostgresDSN)
+	if openErr != nil {
+		return errors.Join(err, openErr)
+	}
+	defer store.Close()
+	return errors.Join(err, checkName(ctx, store, pc))
+}
+
+// withoutMissing is err without the files that do not exist.
+func withoutMissing(err error) error {
+	var several interface{ Unwrap() []error }
+	if errors.As(err, &several) {
+		var left []error
+		for _, e := range several.Unwrap() {
+			left = append(left, withoutMissing(e))
+		}
+		return errors.Join(left...)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// liveProxies is the part of the metadata that tells which proxies there are.
+type liveProxies interface {
+	LiveProxies(ctx context.Context) ([]metadata.Proxy, error)
+}
+
 // checkName refuses a name under which another proxy lives: each would be taken
 // for the other. With the metadata down nobody can be asked.
-func checkName(ctx context.Context, store *metadata.Store, pc proxy.Config, listen string) error {
+func checkName(ctx context.Context, store liveProxies, pc proxy.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, nameCheckTimeout)
 	defer cancel()
 	all, err := store.LiveProxies(ctx)
 	if err != nil {
 		return nil //nolint:nilerr // the proxy itself says that the metadata is down
 	}
-	return nameTaken(all, pc.ID, listen)
+	return nameTaken(all, pc.ID, cmp.Or(pc.Advertise, pc.Listen))
 }
 
 // nameCheckTimeout bounds the look at the other proxies.
@@ -86,16 +125,25 @@ const nameCheckTimeout = 3 * time.Second
 
 // nameTaken looks for another proxy of the same name. One at the same address is
 // this proxy's last run.
-func nameTaken(all []metadata.Proxy, id, listen string) error {
+func nameTaken(all []metadata.Proxy, id, address string) error {
 	for _, p := range all {
-		_, port, _ := net.SplitHostPort(p.Address)
-		_, own, _ := net.SplitHostPort(listen)
-		if p.ID == id && port != own {
+		if p.ID == id && p.Address != address {
 			return failure.New(failure.Invalid, "proxy.name_taken", "a proxy named %s lives at %s", id, p.Address).
 				WithHint("give each proxy a --name of its own, or wait %s when that one has died", metadata.ProxyLife)
 		}
 	}
 	return nil
+}
+
+// reachedAt is the address that others are told of a proxy that listens on every address
+// of its machine, empty where the one that it listens on says it all: two machines'
+// proxies of one name and port must not look the same.
+func reachedAt(host, listen string) string {
+	on, port, err := net.SplitHostPort(listen)
+	if ip := net.ParseIP(on); err != nil || port == "0" || on != "" && (ip == nil || !ip.IsUnspecified()) {
+		return ""
+	}
+	return net.JoinHostPort(host, port)
 }
 
 // Policies implements [proxy.Policies].
@@ -112,12 +160,10 @@ func (p proxyPorts) dataUser(name string) (user, password string) {
 func proxyConfig(cfg *config.Config) (proxy.Config, error) {
 	out := proxy.Config{ID: cfg.ProxyName, Listen: cfg.ProxyListen, SwitchWait: cfg.SwitchWait, SlowAfter: cfg.SlowRequest, Linger: cfg.Linger, Deaf: cfg.ProxyDeaf}
 	var problems []error
-	if out.ID == "" {
-		host, err := os.Hostname()
-		problems = append(problems, err)
-		out.ID = host + "/" + cfg.ProxyListen
-	}
-	var err error
+	host, err := os.Hostname()
+	problems = append(problems, err)
+	out.ID = cmp.Or(out.ID, host+"/"+cfg.ProxyListen)
+	out.Advertise = reachedAt(host, cfg.ProxyListen)
 	if cfg.TLSCert != "" {
 		out.TLS, err = proxy.ClientTLS(&proxy.KeyPair{Cert: cfg.TLSCert, Key: cfg.TLSKey}, cfg.TLSClientCA)
 		problems = append(problems, err)

@@ -6,8 +6,10 @@ package config
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
@@ -266,14 +268,14 @@ type Source struct {
 }
 
 // Load fills every flag of fs that the command line did not set, and returns
-// where each value came from, by flag name. All problems come at once.
+// where each value came from, by flag name. All problems come at once, with what
+// could be read; only with a file that can't be read at all there is nothing else.
 func Load(fs *pflag.FlagSet, r Role, src Source) (map[string]string, error) {
-	file, err := readFile(src.File)
+	file, problems, err := readFile(src.File)
 	if err != nil {
 		return nil, err
 	}
 	from := map[string]string{}
-	var problems []error
 	for _, s := range settings {
 		if !s.uses(r) {
 			continue
@@ -301,7 +303,7 @@ func Load(fs *pflag.FlagSet, r Role, src Source) (map[string]string, error) {
 			problems = append(problems, fmt.Errorf("%s from %s: %w", s.name, from[s.name], err))
 		}
 	}
-	for key := range file {
+	for _, key := range slices.Sorted(maps.Keys(file)) {
 		if fs.Lookup(key) == nil && !known(key) {
 			problems = append(problems, fmt.Errorf("%s: unknown setting %q", src.File, key))
 		}
@@ -334,19 +336,34 @@ func known(name string) bool {
 	return false
 }
 
-func readFile(path string) (map[string]string, error) {
+// readFile reads a configuration file: a value for each key, or a list of them. A key
+// that has neither is a problem of its own.
+func readFile(path string) (values map[string]string, problems []error, _ error) {
 	if path == "" {
-		return nil, nil
+		return nil, nil, nil
 	}
 	b, err := os.ReadFile(path) //nolint:gosec // the operator names the file
 	if err != nil {
-		return nil, fmt.Errorf("read configuration: %w", err)
+		return nil, nil, fmt.Errorf("read configuration: %w", err)
 	}
-	out := map[string]string{}
-	if err := yaml.Unmarshal(b, &out); err != nil {
-		return nil, fmt.Errorf("read configuration %s: %w", path, err)
+	nodes := map[string]yaml.Node{}
+	if err := yaml.Unmarshal(b, &nodes); err != nil {
+		return nil, nil, fmt.Errorf("read configuration %s: %w", path, err)
 	}
-	return out, nil
+	values = map[string]string{}
+	for _, key := range slices.Sorted(maps.Keys(nodes)) {
+		node := nodes[key]
+		var list []string
+		switch {
+		case node.Kind == yaml.ScalarNode:
+			values[key] = node.Value
+		case node.Decode(&list) == nil:
+			values[key] = strings.Join(list, ",")
+		default:
+			problems = append(problems, fmt.Errorf("%s: %s is neither a value nor a list of values", path, key))
+		}
+	}
+	return values, problems, nil
 }
 
 // Validate returns all problems at once; each names the setting and what would

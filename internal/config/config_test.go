@@ -54,7 +54,14 @@ func TestProblemsComeAtOnce(t *testing.T) {
 	require.ErrorContains(t, err, "DROVER_KAFKA_PARTITIONS")
 	require.ErrorContains(t, err, `unknown setting "fense-deadline"`)
 
-	c, _, err := load(t, []string{"--queues", "control,bilk"}, nil, nil, "")
+	c, _, err := load(t, nil, nil, nil, "kafka-brokers: [k1:9092, k2:9092]\nkafka-partitions: 8\ns3-bucket: {a: b}\nlisen: 1\nlisten: x\n")
+	require.ErrorContains(t, err, "s3-bucket is neither a value nor a list of values")
+	require.ErrorContains(t, err, `unknown setting "lisen"`)
+	require.NotContains(t, err.Error(), `"listen"`, "a file may serve every role")
+	require.Equal(t, []string{"k1:9092", "k2:9092"}, c.KafkaBrokers, "what can be read is read")
+	require.Equal(t, int32(8), c.KafkaPartitions)
+
+	c, _, err = load(t, []string{"--queues", "control,bilk"}, nil, nil, "")
 	require.NoError(t, err)
 	err = c.Validate(config.Worker)
 	c.FenceDeadline, c.GateLag, c.GateElectionQuiet = time.Minute, 0, 0
