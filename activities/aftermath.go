@@ -9,6 +9,7 @@ import (
 	"drover/chunk"
 	"drover/contract"
 	"drover/gate"
+	"drover/metadata"
 )
 
 // worseFor is how long a figure must be past its limit: one slow minute-window that
@@ -119,6 +120,11 @@ func (a *Activities) callers(ctx context.Context) ([]gate.Caller, error) {
 	if err != nil {
 		return nil, err
 	}
+	return callersOf(all)
+}
+
+// callersOf reads what proxies have recorded.
+func callersOf(all []metadata.ProxyClient) ([]gate.Caller, error) {
 	out := make([]gate.Caller, 0, len(all))
 	for _, c := range all {
 		var e envelope

@@ -1,12 +1,16 @@
 package activities
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"drover/contract"
+	"drover/gate"
+	"drover/metadata"
+	"drover/proxy"
 )
 
 // TestProxiesWordsAddUp: one proxy may count in fewer buckets, when it is older.
@@ -22,4 +26,23 @@ func TestProxiesWordsAddUp(t *testing.T) {
 
 	got, _ = together(nil, edge)
 	require.Equal(t, contract.Traffic{}, got)
+}
+
+// What the gate shows of applications is what proxies record: the words of the two sides
+// are the same, and what cannot be read is an error and no silence.
+func TestCallersAreReadAsProxiesWriteThem(t *testing.T) {
+	t.Parallel()
+
+	text, err := json.Marshal(proxy.Envelope{User: "u", App: "shop", Writes: 100, Unnumbered: 25, ShortestMS: 1500, GaveUp: 1, PatienceMS: 400})
+	require.NoError(t, err)
+	all, err := callersOf([]metadata.ProxyClient{{Proxy: "p1", User: "u", App: "shop", Envelope: text}})
+	require.NoError(t, err)
+	require.Equal(t, []gate.Caller{{
+		User: "u", App: "shop", Writes: 100, Unrepeated: 25, Shortest: 1500 * time.Millisecond, GaveUp: 1, Patience: 400 * time.Millisecond,
+	}}, all)
+	c := gate.Callers(all, gate.Bound{Name: "fence-deadline", Value: time.Second, Source: "default"}, nil)
+	require.Equal(t, "shortest 400ms (u/shop); writes that no driver repeats: u/shop 25%", c.Value)
+
+	_, err = callersOf([]metadata.ProxyClient{{Proxy: "p1", User: "u", Envelope: []byte("broken")}})
+	require.ErrorContains(t, err, "what p1 says about u")
 }

@@ -29,6 +29,7 @@ func TestGateIsShownWithItsWayOut(t *testing.T) {
 		Checks: []contract.Check{
 			{Number: 1, Name: "lag", OK: true, Value: "3ms", Limit: "at most 200ms", LimitSource: "default", Source: "a marker"},
 			{Number: 4, Name: "election", OK: true, Skipped: "one member", Value: "not applicable: one member", Limit: "none for 5m0s", LimitSource: "flag", Source: "b"},
+			{Number: 9, Name: "callers", OK: true, Value: "shortest 400ms (u/shop)", Limit: "shown only; a fence lasts at most 1s", LimitSource: "default", Source: "the proxies"},
 			{Number: 5, Name: "members", Value: "b3 does not answer", Limit: "all", LimitSource: "protocol", Source: "each", Hint: "bring it back"},
 		},
 		Limits: []contract.Limit{{Name: "fence-deadline", Value: "1s", Source: "DROVER_FENCE_DEADLINE"}},
@@ -36,6 +37,7 @@ func TestGateIsShownWithItsWayOut(t *testing.T) {
 	}))
 	for _, want := range []string{
 		"(1) lag | ok | 3ms | at most 200ms | default | a marker", "(4) election | - | not applicable: one member", "(5) members | REFUSES | b3 does not answer",
+		"(9) callers | ok | shortest 400ms (u/shop) | shown only; a fence lasts at most 1s",
 		"fence-deadline |  |  | 1s | DROVER_FENCE_DEADLINE", "open cursor |  | 3s |  |  | h/7", "to pass members | bring it back",
 	} {
 		require.Contains(t, got, want)
