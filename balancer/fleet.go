@@ -33,7 +33,8 @@ func (l Load) Minus(o Load) Load {
 // Shard is one place for chunks.
 type Shard struct {
 	Name     string
-	Zone     string  // of the placement rules; "" takes every chunk that names no zone
+	Zone     string  // of the placement rules; without one, and without a region, it takes every chunk that names none
+	Region   string  // that holds its zone
 	Capacity Load    // Bytes and Ops must be positive
 	Apply    float64 // changes per second that it can apply beside its own work
 	Closed   bool    // takes no chunk: it is drained, broken, or leaves
@@ -41,10 +42,11 @@ type Shard struct {
 
 // Chunk is one thing that can be moved.
 type Chunk struct {
-	ID    string
-	Shard int // index of the shard that it lives on
-	Zone  string
-	Load  Load
+	ID     string
+	Shard  int    // index of the shard that it lives on
+	Zone   string // where it may live; "": anywhere in its region
+	Region string
+	Load   Load
 	// Fixed says why it may not be moved now (a move that is open, a pin, a
 	// cool-down); "" when it may.
 	Fixed string
@@ -177,7 +179,23 @@ func (s *state) move(chunk, to int) {
 
 // fits reports whether a shard may take a chunk by the placement rules.
 func (s *state) fits(chunk, shard int) bool {
-	return !s.shards[shard].Closed && s.shards[shard].Zone == s.chunks[chunk].Zone
+	return !s.shards[shard].Closed && s.chunks[chunk].allows(s.shards[shard])
+}
+
+// allows reports whether a shard lies where a chunk may live.
+func (c Chunk) allows(s Shard) bool {
+	if c.Zone == "" && c.Region != "" {
+		return s.Region == c.Region
+	}
+	return s.Zone == c.Zone && (c.Zone != "" || s.Region == "")
+}
+
+// where names the place where a chunk may live.
+func (c Chunk) where() string {
+	if c.Zone == "" && c.Region != "" {
+		return fmt.Sprintf("region %q", c.Region)
+	}
+	return fmt.Sprintf("zone %q", c.Zone)
 }
 
 // spareFactor is how many times the writes that come to a target it must be able

@@ -33,7 +33,8 @@ func Pack(f Fleet, fill float64) (Packing, error) {
 	var out Packing
 	zones := map[string][]int{}
 	for i, sh := range s.shards {
-		zones[sh.Zone] = append(zones[sh.Zone], i)
+		key := sh.Region + "/" + sh.Zone
+		zones[key] = append(zones[key], i)
 	}
 	for _, zone := range slices.Sorted(maps.Keys(zones)) {
 		s.packZone(zones[zone], fill, &out)
@@ -121,7 +122,7 @@ func (s *state) packZone(shards []int, fill float64, out *Packing) {
 		}
 		if to < 0 {
 			out.Refused = append(out.Refused, Refusal{
-				Subject: s.chunks[c].ID, Reason: fmt.Sprintf("no shard of zone %q has room for it up to %.0f %%", s.chunks[c].Zone, 100*fill),
+				Subject: s.chunks[c].ID, Reason: fmt.Sprintf("no shard of %s has room for it up to %.0f %%", s.chunks[c].where(), 100*fill),
 			})
 			continue
 		}
@@ -180,7 +181,7 @@ func Drain(f Fleet, shard string, fill float64) (Packing, error) {
 	})
 	for _, c := range chunks {
 		to := -1
-		reason := fmt.Sprintf("no shard of zone %q has room for it up to %.0f %%", s.chunks[c].Zone, 100*fill)
+		reason := fmt.Sprintf("no shard of %s has room for it up to %.0f %%", s.chunks[c].where(), 100*fill)
 		if s.chunks[c].Fixed != "" {
 			reason = s.chunks[c].Fixed
 		} else {

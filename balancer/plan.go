@@ -101,17 +101,21 @@ func Balance(f Fleet, p Policy, now time.Time) (Plan, error) {
 	if age := now.Sub(f.At); age > p.MaxAge {
 		return Plan{}, fmt.Errorf("%w: read %s ago, at most %s: read the fleet again", ErrOld, age.Round(time.Second), p.MaxAge)
 	}
-	s := newState(f)
-	b := &round{state: s, policy: p, moved: map[int]bool{}}
-	b.plan.Mean = s.mean()
-	b.plan.Before = slices.Max(s.uses)
+	b := newRound(f, p)
+	b.plan.Mean = b.mean()
+	b.plan.Before = slices.Max(b.uses)
 	b.limit = min(p.Full, b.plan.Mean*(1+p.Stop))
 	if b.plan.Mean > b.limit { // everything is full: more shards are needed, moves only level
 		b.limit = b.plan.Mean * (1 + p.Stop)
 	}
 	b.run()
-	b.plan.After = slices.Max(s.uses)
+	b.plan.After = slices.Max(b.uses)
 	return b.plan, nil
+}
+
+// newRound begins to plan.
+func newRound(f Fleet, p Policy) *round {
+	return &round{state: newState(f), policy: p, moved: map[int]bool{}}
 }
 
 // round is one run of Balance.
