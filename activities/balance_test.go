@@ -53,6 +53,10 @@ func (b *balanceBooks) Loads(context.Context) (map[chunk.PlacementID]float64, er
 	return map[chunk.PlacementID]float64{1: 3000, 2: 3000, 3: 3000, 4: 3000}, nil
 }
 
+func (b *balanceBooks) MoveRates(context.Context) (map[string]float64, error) {
+	return nil, nil
+}
+
 func (b *balanceBooks) Moving(context.Context) (map[chunk.ID]string, error) { return nil, nil }
 
 func (b *balanceBooks) IntentClaims(context.Context) (chunks map[chunk.ID]string, emptied, filled map[string]string, err error) {

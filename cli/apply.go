@@ -357,7 +357,7 @@ func newPlacementCommand(a *app) *cobra.Command {
 // explain shows where a key belongs.
 func (a *app) explain(e fleet.Explanation) error {
 	return a.print(e, nil, func() [][]string {
-		rows := [][]string{{"chunk", string(e.Chunk)}, {"is on", e.Shard}, {"belongs on", e.Target}, {"by", e.Rule}}
+		rows := [][]string{{"chunk", string(e.Chunk)}, {"is on", e.Shard + ", " + e.Place}, {"belongs on", e.Target}, {"by", e.Rule}}
 		for _, x := range e.Lost {
 			rows = append(rows, []string{"over", x})
 		}

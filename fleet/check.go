@@ -18,11 +18,16 @@ func (f *File) check(w *walker) {
 			seen[name] = line
 		}
 	}
-	shards, zones := map[string]bool{}, map[string]bool{"": true}
+	shards, zones, regions := map[string]bool{}, map[string]FileShard{"": {}}, map[string]bool{"": true}
 	once := twice("shards")
 	for _, s := range f.Shards {
 		once(s.Line, s.Name)
-		shards[s.Name], zones[s.Zone] = true, true
+		shards[s.Name], regions[s.Region] = true, true
+		if first, ok := zones[s.Zone]; ok && s.Zone != "" && first.Region != s.Region {
+			w.fail(s.Line, "shards", "zone %q is in region %q, on line %d in %q: a zone lies in one region", s.Zone, s.Region, first.Line, first.Region)
+		} else if !ok {
+			zones[s.Zone] = s
+		}
 	}
 	if len(f.Shards) == 0 && f.lines["shards"] > 0 {
 		w.fail(f.lines["shards"], "shards", "is empty: that would empty the fleet")
@@ -49,7 +54,7 @@ func (f *File) check(w *walker) {
 			}
 		}
 	}
-	f.checkRules(w, shards, zones)
+	f.checkRules(w, shards, zones, regions)
 }
 
 // check says what is wrong with the collections of a database.
@@ -72,7 +77,7 @@ func (d *FileDatabase) check(w *walker) {
 }
 
 // checkRules says what is wrong with the placement rules.
-func (f *File) checkRules(w *walker, shards, zones map[string]bool) {
+func (f *File) checkRules(w *walker, shards map[string]bool, zones map[string]FileShard, regions map[string]bool) {
 	for _, r := range f.rules {
 		d, known := f.Database(r.Database)
 		if r.Level == placement.Pin {
@@ -85,7 +90,10 @@ func (f *File) checkRules(w *walker, shards, zones map[string]bool) {
 			continue
 		case r.Target.Shard != "" && !shards[r.Target.Shard]:
 			w.fail(r.Line, r.path+".shard", "%q is not among shards", r.Target.Shard)
-		case !zones[r.Target.Zone]:
+		case !regions[r.Target.Region]:
+			w.fail(r.Line, r.path+".region", "no shard is in region %q: what the rule is about would be orphaned", r.Target.Region)
+		}
+		if _, ok := zones[r.Target.Zone]; !ok {
 			w.fail(r.Line, r.path+".zone", "no shard is in zone %q: what the rule is about would be orphaned", r.Target.Zone)
 		}
 		if r.Level == placement.Tenant && r.Text != "" {

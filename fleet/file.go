@@ -23,8 +23,9 @@ type File struct {
 
 // FileShard is a shard of the fleet.
 type FileShard struct {
-	Name   string
-	Zone   string
+	Name string
+	placement.Place
+	Spare  bool   // of the pool for seasons: nothing else is put there
 	URIEnv string // environment variable with an administrator's address; needed to register it
 	Line   int
 }
@@ -63,14 +64,14 @@ type fileRule struct {
 	path string
 }
 
-// Zone gives the zone of a shard, "" for one that is in none.
-func (f *File) Zone(shard string) string {
+// Shard finds a shard of the file; one that is not there stands nowhere.
+func (f *File) Shard(name string) FileShard {
 	for _, s := range f.Shards {
-		if s.Name == shard {
-			return s.Zone
+		if s.Name == name {
+			return s
 		}
 	}
-	return ""
+	return FileShard{}
 }
 
 // Declares reports whether the file lists a shard.
@@ -152,7 +153,9 @@ func Parse(content []byte) (*File, error) {
 func (f *File) shard(w *walker) func(*yaml.Node, string) {
 	return func(n *yaml.Node, path string) {
 		s := FileShard{Line: n.Line}
-		w.fields(n, path, map[string]func(*yaml.Node, string){"name": w.text(&s.Name), "zone": w.text(&s.Zone), "uriEnv": w.text(&s.URIEnv)})
+		w.fields(n, path, map[string]func(*yaml.Node, string){
+			"name": w.text(&s.Name), "zone": w.text(&s.Zone), "region": w.text(&s.Region), "spare": w.truth(&s.Spare), "uriEnv": w.text(&s.URIEnv),
+		})
 		w.need(n, path, "name", s.Name)
 		f.Shards = append(f.Shards, s)
 	}
@@ -297,10 +300,11 @@ func (f *File) placement(w *walker) func(*yaml.Node, string) {
 		return func(n *yaml.Node, path string) {
 			r := fileRule{Rule: placement.Rule{Level: level, Line: n.Line}, path: path}
 			var id string
-			fields := map[string]func(*yaml.Node, string){"shard": w.text(&r.Target.Shard), "zone": w.text(&r.Target.Zone)}
+			fields := map[string]func(*yaml.Node, string){"shard": w.text(&r.Target.Shard), "zone": w.text(&r.Target.Zone), "region": w.text(&r.Target.Region)}
 			switch level {
 			case placement.Pin:
 				delete(fields, "zone")
+				delete(fields, "region")
 				fields["chunk"] = w.text(&id)
 			case placement.Tenant:
 				fields["key"] = func(n *yaml.Node, path string) { r.key, r.Text = w.value(n, path), extended(n) }
@@ -314,8 +318,9 @@ func (f *File) placement(w *walker) func(*yaml.Node, string) {
 			if level == placement.Tenant && r.Text == "" {
 				w.fail(n.Line, path+".key", "is missing")
 			}
-			if (r.Target.Shard == "") == (r.Target.Zone == "") {
-				w.fail(n.Line, path, "want one of shard and zone")
+			given := slices.DeleteFunc([]string{r.Target.Shard, r.Target.Zone, r.Target.Region}, func(s string) bool { return s == "" })
+			if len(given) != 1 {
+				w.fail(n.Line, path, "want one of shard, zone and region")
 			}
 			f.rules = append(f.rules, r)
 		}

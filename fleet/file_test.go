@@ -51,7 +51,7 @@ func TestErrorsNameLineAndField(t *testing.T) {
 	t.Parallel()
 
 	for name, c := range map[string]struct{ old, new, want string }{
-		"unknown field":      {"uriEnv: SHARD_B", "uri: x", "line 4: shards[1].uri is unknown; want one of name, uriEnv, zone"},
+		"unknown field":      {"uriEnv: SHARD_B", "uri: x", "line 4: shards[1].uri is unknown; want one of name, region, spare, uriEnv, zone"},
 		"twice a field":      {"    chunks: 4", "    chunks: 4\n    chunks: 5", "line 8: databases[0].chunks is there twice"},
 		"wrong type":         {"chunks: 4", "chunks: four", "line 7: databases[0].chunks want a whole number"},
 		"no chunks":          {"chunks: 4", "chunks: -1", "line 7: databases[0].chunks is -1"},
@@ -63,7 +63,10 @@ func TestErrorsNameLineAndField(t *testing.T) {
 		"unknown database":   {"grants: [{database: shop", "grants: [{database: shp", `line 15: users app: a grant names database "shp"`},
 		"unknown shard":      {"shard: shard-b}", "shard: shard-c}", `line 19: placement.tenants[0].shard "shard-c" is not among shards`},
 		"orphaned by a zone": {"shard: shard-b}", "zone: eu}", `no shard is in zone "eu"`},
-		"two places":         {"shard: shard-b}", "shard: shard-b, zone: eu}", "line 19: placement.tenants[0] want one of shard and zone"},
+		"zone of two":        {"  - name: shard-a\n", "  - {name: shard-a, zone: z, region: eu}\n  - {name: shard-z, zone: z}\n", "zone \"z\" is in region \"\", on line 2 in \"eu\": a zone lies in one region"},
+		"no region":          {"shard: shard-b}", "region: mars}", "no shard is in region \"mars\""},
+		"no truth":           {"  - name: shard-a\n", "  - {name: shard-a, spare: maybe}\n", "spare want true or false"},
+		"two places":         {"shard: shard-b}", "shard: shard-b, zone: eu}", "line 19: placement.tenants[0] want one of shard, zone and region"},
 		"array as key":       {"key: c-17", "key: []", "line 19: placement.tenants[0].key"},
 		"rule twice":         {"shard: shard-b}]", "shard: shard-b}, {database: shop, key: c-17, shard: shard-a}]", "is there already, on line 19"},
 		"emptied":            {"shards:\n  - name: shard-a\n  - name: shard-b\n    uriEnv: SHARD_B\n", "shards: []\n", "line 1: shards shards is empty: that would empty the fleet"},

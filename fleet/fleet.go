@@ -35,6 +35,7 @@ type Metadata interface {
 	RouteAges(ctx context.Context) (map[chunk.ID]time.Duration, error)
 	Loads(ctx context.Context) (map[chunk.PlacementID]float64, error)
 	Moving(ctx context.Context) (map[chunk.ID]string, error)
+	MoveRates(ctx context.Context) (map[string]float64, error)
 	IntentClaims(ctx context.Context) (chunks map[chunk.ID]string, emptied, filled map[string]string, err error)
 }
 
@@ -50,9 +51,12 @@ type View struct {
 	Rules     placement.Rules
 	Moving    map[chunk.ID]string // chunks of unfinished moves, by workflow
 	Filled    map[string]string   // shards that open intents fill, by intent
+	Emptied   map[string]string   // shards that open intents empty, by intent
 	Silent    []contract.Refused  // shards that did not answer
 	Conflicts []contract.Refused  // chunks that the rules want in two places
 	Versions  map[string]string   // of MongoDB, by shard
+	MoveRates map[string]float64  // bytes per second that imports to a shard have reached
+	Spare     []string            // shards of the pool for seasons that answer; nothing else is put there
 }
 
 // Reader reads fleets.
@@ -99,6 +103,9 @@ func (r *Reader) Read(ctx context.Context) (View, error) {
 		v.Versions[s.Name] = s.Capabilities.Version
 	}
 	r.capacities(&v, shards)
+	if v.MoveRates, err = r.Metadata.MoveRates(ctx); err != nil {
+		return v, err
+	}
 	if err := r.claims(ctx, &v); err != nil {
 		return v, err
 	}
@@ -163,7 +170,7 @@ func (r *Reader) claims(ctx context.Context, v *View) error {
 	for c, by := range chunks {
 		v.Moving[c] = by
 	}
-	v.Filled = filled
+	v.Filled, v.Emptied = filled, emptied
 	for i := range v.Fleet.Shards {
 		s := &v.Fleet.Shards[i]
 		s.Closed = s.Closed || emptied[s.Name] != ""
@@ -252,7 +259,15 @@ func (r *Reader) zones(v *View) {
 	rules := r.File.Rules(v.Databases)
 	v.Rules = rules
 	for i := range v.Fleet.Shards {
-		v.Fleet.Shards[i].Zone = r.File.Zone(v.Fleet.Shards[i].Name)
+		s := &v.Fleet.Shards[i]
+		declared := r.File.Shard(s.Name)
+		s.Zone, s.Region = declared.Zone, declared.Region
+		if declared.Spare {
+			if !s.Closed {
+				v.Spare = append(v.Spare, s.Name)
+			}
+			s.Closed = true
+		}
 	}
 	for i, route := range v.Routes {
 		c := &v.Fleet.Chunks[i]
@@ -262,9 +277,10 @@ func (r *Reader) zones(v *View) {
 			v.Conflicts = append(v.Conflicts, contract.Refused{Subject: c.ID, Reason: err.Error(), Offer: "drover chunk isolate gives the tenant a chunk of its own"})
 			continue
 		}
-		c.Zone = d.Rule.Target.Zone
+		c.Zone, c.Region = d.Rule.Target.Zone, d.Rule.Target.Region
 		if d.Rule.Target.Shard != "" {
-			c.Zone = r.File.Zone(d.Rule.Target.Shard)
+			pinned := r.File.Shard(d.Rule.Target.Shard)
+			c.Zone, c.Region = pinned.Zone, pinned.Region
 			if c.Fixed == "" {
 				c.Fixed = "pinned by " + d.Rule.String()
 			}

@@ -24,6 +24,7 @@ type books struct {
 	emptied   map[string]string
 	filled    map[string]string
 	claimed   map[chunk.ID]string
+	rates     map[string]float64
 }
 
 func (b books) IntentClaims(context.Context) (chunks map[chunk.ID]string, emptied, filled map[string]string, err error) {
@@ -36,7 +37,11 @@ func (b books) Databases(context.Context) ([]chunk.Database, error)           { 
 func (b books) Routes(context.Context, string) ([]chunk.Route, error)         { return b.routes, nil }
 func (b books) RouteAges(context.Context) (map[chunk.ID]time.Duration, error) { return b.ages, nil }
 func (b books) Loads(context.Context) (map[chunk.PlacementID]float64, error)  { return b.loads, nil }
-func (b books) Moving(context.Context) (map[chunk.ID]string, error)           { return b.moving, nil }
+func (b books) MoveRates(context.Context) (map[string]float64, error) {
+	return b.rates, nil
+}
+
+func (b books) Moving(context.Context) (map[chunk.ID]string, error) { return b.moving, nil }
 
 // someBooks has shop/0001 to shop/0004: three on shard-a, one on shard-b, shard-c empty.
 func someBooks() books {

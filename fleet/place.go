@@ -17,7 +17,7 @@ func (f *File) FirstChunks(d FileDatabase) ([]string, error) {
 			c := chunk.Chunk{ID: chunk.NewID(d.Name, i+1), Database: d.Name, Range: r}
 			decision, _ := rules.Chunk(c, d.KeySpace) // a tenant that wants another place is isolated later
 			for _, s := range f.Shards {
-				if decision.Rule.Target.Allows(s.Name, s.Zone) {
+				if !s.Spare && decision.Rule.Target.Allows(s.Name, s.Place) {
 					able = append(able, s.Name)
 				}
 			}
@@ -34,6 +34,7 @@ func (f *File) FirstChunks(d FileDatabase) ([]string, error) {
 type Explanation struct {
 	Chunk   chunk.ID `json:"chunk"`
 	Shard   string   `json:"shard"`
+	Place   string   `json:"place"` // where that shard stands
 	Target  string   `json:"target"`
 	Rule    string   `json:"rule"`
 	Lost    []string `json:"lost,omitempty"`
@@ -44,11 +45,12 @@ type Explanation struct {
 func (f *File) Explain(r chunk.Route, k chunk.Key, db chunk.Database) Explanation {
 	rules := f.Rules(map[string]chunk.Database{db.Name: db})
 	d := rules.Explain(r.Chunk, k)
-	e := Explanation{Chunk: r.Chunk.ID, Shard: r.Placement.Shard, Target: d.Rule.Target.String(), Rule: d.Rule.String(), InPlace: "yes"}
+	at := f.Shard(r.Placement.Shard)
+	e := Explanation{Chunk: r.Chunk.ID, Shard: r.Placement.Shard, Place: at.String(), Target: d.Rule.Target.String(), Rule: d.Rule.String(), InPlace: "yes"}
 	for _, x := range d.Lost {
 		e.Lost = append(e.Lost, fmt.Sprintf("%s, which wants %s", x, x.Target))
 	}
-	if !d.Rule.Target.Allows(r.Placement.Shard, f.Zone(r.Placement.Shard)) {
+	if !d.Rule.Target.Allows(r.Placement.Shard, at.Place) {
 		e.InPlace = "no: drover apply moves it"
 		if _, err := rules.Chunk(r.Chunk, db.KeySpace); err != nil {
 			e.InPlace = "no: it needs a chunk of its own first: drover chunk isolate"

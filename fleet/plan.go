@@ -11,6 +11,7 @@ import (
 	"drover/chunk"
 	"drover/contract"
 	"drover/internal/failure"
+	"drover/placement"
 )
 
 // plan begins a plan with what reading the fleet has shown.
@@ -46,12 +47,17 @@ func (v View) Balance(s contract.BalanceSettings, now time.Time) (contract.Fleet
 	if err != nil {
 		return out, failure.New(failure.Invalid, "rebalance.no_plan", "plan the fleet: %w", err)
 	}
+	return take(out, p), nil
+}
+
+// take adds what the balancer plans.
+func take(out contract.FleetPlan, p balancer.Plan) contract.FleetPlan {
 	out.Moves, out.Refusals = moves(p.Moves), append(out.Refusals, refusals(p.Refusals)...)
 	out.Before, out.After, out.Mean = p.Before, p.After, p.Mean
 	for _, x := range p.Splits {
 		out.Splits = append(out.Splits, contract.PlannedSplit{Chunk: chunk.ID(x.Chunk), Parts: x.Parts, Reason: x.Reason})
 	}
-	return out, nil
+	return out
 }
 
 // pack takes over a packing.
@@ -160,12 +166,12 @@ func (v View) Reconcile() contract.FleetPlan {
 	for i, r := range v.Routes {
 		d, err := v.Rules.Chunk(r.Chunk, v.Databases[r.Chunk.Database].KeySpace)
 		at := v.Fleet.Chunks[i].Shard
-		if err != nil || d.Rule.Target.Allows(r.Placement.Shard, v.Fleet.Shards[at].Zone) {
+		if err != nil || d.Rule.Target.Allows(r.Placement.Shard, place(v.Fleet.Shards[at])) {
 			continue // a conflict is among the refusals already
 		}
 		var able []int
 		for s, sh := range v.Fleet.Shards {
-			if d.Rule.Target.Allows(sh.Name, sh.Zone) && !sh.Closed {
+			if d.Rule.Target.Allows(sh.Name, place(sh)) && !sh.Closed {
 				able = append(able, s)
 			}
 		}
@@ -190,6 +196,9 @@ func (v View) Reconcile() contract.FleetPlan {
 	}
 	return out
 }
+
+// place is where a shard stands.
+func place(s balancer.Shard) placement.Place { return placement.Place{Zone: s.Zone, Region: s.Region} }
 
 // moving tells why a chunk cannot move now, whatever rule pins it.
 func (v View) moving(i int) (why string, ok bool) {

@@ -132,13 +132,9 @@ func (v View) Campaign(version string, atOnce int, rank Criticality) (contract.F
 	out.Refusals = append(out.Refusals, refused...)
 	n := 0
 	for _, c := range old {
-		zone := v.Fleet.Shards[v.Index(c.name)].Zone
-		at := slices.IndexFunc(spare, func(s string) bool { return v.Fleet.Shards[v.Index(s)].Zone == zone })
+		where := place(v.Fleet.Shards[v.Index(c.name)])
+		at := slices.IndexFunc(spare, func(s string) bool { return place(v.Fleet.Shards[v.Index(s)]) == where })
 		if at < 0 {
-			where := "outside of all zones"
-			if zone != "" {
-				where = "in zone " + zone
-			}
 			out.Refusals = append(out.Refusals, contract.Refused{
 				Subject: c.name, Reason: fmt.Sprintf("no empty shard %s runs %s or newer", where, version), Offer: "drover shard add, and plan again",
 			})

@@ -100,6 +100,15 @@ func (w *walker) integer(into *int) func(*yaml.Node, string) {
 	}
 }
 
+// truth reads true or false.
+func (w *walker) truth(into *bool) func(*yaml.Node, string) {
+	return func(n *yaml.Node, path string) {
+		if n.Tag != "!!bool" || n.Decode(into) != nil {
+			w.fail(n.Line, path, "want true or false")
+		}
+	}
+}
+
 // policyFields are the fields of a quota with their names in the metadata.
 var policyFields = map[string]string{
 	"opsPerSecond": "ops_per_second", "opsBurst": "ops_burst", "bytesPerSecond": "bytes_per_second", "bytesBurst": "bytes_burst",

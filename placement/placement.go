@@ -24,11 +24,32 @@ const (
 // String implements [fmt.Stringer].
 func (l Level) String() string { return [...]string{"default", "database", "tenant", "pin"}[l] }
 
-// Target is where something should live: on one shard, or anywhere in a zone. The
-// zero value is every shard that is in no zone.
+// Target is where something should live: on one shard, anywhere in a zone, or
+// anywhere in a region. The zero value is every shard that is in no zone and no region.
 type Target struct {
-	Shard string `json:"shard,omitempty"`
-	Zone  string `json:"zone,omitempty"`
+	Shard  string `json:"shard,omitempty"`
+	Zone   string `json:"zone,omitempty"`
+	Region string `json:"region,omitempty"`
+}
+
+// Place is where a shard stands. A zone lies in one region, or in none.
+type Place struct {
+	Zone   string `json:"zone,omitempty"`
+	Region string `json:"region,omitempty"`
+}
+
+// String implements [fmt.Stringer].
+func (p Place) String() string {
+	switch {
+	case p == Place{}:
+		return "outside of all zones"
+	case p.Zone == "":
+		return "in region " + p.Region
+	case p.Region == "":
+		return "in zone " + p.Zone
+	default:
+		return "in zone " + p.Zone + " of region " + p.Region
+	}
 }
 
 // String implements [fmt.Stringer].
@@ -38,6 +59,8 @@ func (t Target) String() string {
 		return "shard " + t.Shard
 	case t.Zone != "":
 		return "zone " + t.Zone
+	case t.Region != "":
+		return "region " + t.Region
 	default:
 		return "any shard outside of all zones"
 	}
@@ -165,10 +188,16 @@ func (r Rules) Chunk(c chunk.Chunk, space chunk.KeySpace) (Decision, error) {
 	return rest, nil
 }
 
-// Allows reports whether a shard in a zone is where a target wants something.
-func (t Target) Allows(shard, zone string) bool {
-	if t.Shard != "" {
+// Allows reports whether a shard at a place is where a target wants something.
+func (t Target) Allows(shard string, at Place) bool {
+	switch {
+	case t.Shard != "":
 		return t.Shard == shard
+	case t.Zone != "":
+		return t.Zone == at.Zone
+	case t.Region != "":
+		return t.Region == at.Region
+	default:
+		return at == Place{}
 	}
-	return t.Zone == zone
 }
