@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"drover/contract"
@@ -37,6 +38,7 @@ func (b *Balancer) Register(r contract.Registry, queue string) {
 		contract.RecordRound.Register(r, b.RecordRound)
 	case contract.BulkQueue:
 		contract.PlanRound.Register(r, b.PlanRound)
+		contract.PlanSeason.Register(r, b.PlanSeason)
 	}
 }
 
@@ -51,18 +53,17 @@ func (b *Balancer) OpenIntent(ctx context.Context, in contract.IntentInput) (con
 		Run: in.Run, WorkflowID: in.ID, Kind: in.Kind, Subject: in.Subject, Emptied: in.Emptied, Plan: plan,
 		RequestedBy: in.RequestedBy, Reason: in.Reason, FiguresAt: in.FiguresAt,
 	}
-	filled := map[string]bool{}
+	targets := slices.Clone(in.Held)
 	for _, m := range in.Moves {
 		i.Chunks = append(i.Chunks, string(m.Chunk))
-		targets := []string{m.To}
+		targets = append(targets, m.To)
 		if m.Reshape != nil {
 			targets = append(targets, m.Reshape.Shards...)
 		}
-		for _, t := range targets {
-			if t != "" && !filled[t] {
-				filled[t] = true
-				i.Filled = append(i.Filled, t)
-			}
+	}
+	for _, t := range targets {
+		if t != "" && !slices.Contains(i.Filled, t) {
+			i.Filled = append(i.Filled, t)
 		}
 	}
 	at, err := b.Ledger.OpenIntent(ctx, i)
@@ -95,25 +96,32 @@ func (b *Balancer) LookAtMoves(ctx context.Context, in contract.LookInput) ([]co
 // PlanRound reads the fleet and plans one round over the desired state that was
 // applied last.
 func (b *Balancer) PlanRound(ctx context.Context, in contract.RoundInput) (plan contract.FleetPlan, err error) {
-	r := fleet.Reader{Metadata: b.Ledger, Sizes: b.Sizes, Settings: in.Settings}
-	states, err := b.Ledger.DesiredStates(ctx, 1)
-	if err != nil {
-		return plan, err
-	}
-	if len(states) > 0 {
-		if r.File, err = fleet.Parse([]byte(states[0].Content)); err != nil {
-			return plan, fmt.Errorf("read desired state %d: %w", states[0].Version, err)
-		}
-	}
-	err = beating(ctx, func() any { return "reading the fleet" }, func(ctx context.Context) error {
-		v, err := r.Read(ctx)
-		if err != nil {
-			return err
-		}
+	err = b.view(ctx, in.Settings, func(v fleet.View) error {
 		plan, err = v.Balance(in.Settings, v.Fleet.At)
 		return err
 	})
 	return plan, err
+}
+
+// view reads the fleet over the desired state that was applied last.
+func (b *Balancer) view(ctx context.Context, s contract.BalanceSettings, then func(fleet.View) error) error {
+	r := fleet.Reader{Metadata: b.Ledger, Sizes: b.Sizes, Settings: s}
+	states, err := b.Ledger.DesiredStates(ctx, 1)
+	if err != nil {
+		return err
+	}
+	if len(states) > 0 {
+		if r.File, err = fleet.Parse([]byte(states[0].Content)); err != nil {
+			return fmt.Errorf("read desired state %d: %w", states[0].Version, err)
+		}
+	}
+	return beating(ctx, func() any { return "reading the fleet" }, func(ctx context.Context) error {
+		v, err := r.Read(ctx)
+		if err != nil {
+			return err
+		}
+		return then(v)
+	})
 }
 
 // RecordRound keeps a round, and tells which of its refusals were not said before.

@@ -144,3 +144,59 @@ func TestRoundNotesEachSubjectOnce(t *testing.T) {
 	require.Equal(t, []string{"shard-a"}, r.Said)
 	require.Equal(t, []metadata.Note{{Subject: "shard-a", Reason: "one"}}, b.notes)
 }
+
+// TestSeasonIsPlannedWhenItIsDue: until then its moves are only counted.
+func TestSeasonIsPlannedWhenItIsDue(t *testing.T) {
+	t.Parallel()
+
+	books := &balanceBooks{}
+	b := &activities.Balancer{Ledger: books, Sizes: func(context.Context, chunk.Shard, string) (int64, error) { return 30 << 20, nil }}
+	env := new(testsuite.WorkflowTestSuite).NewTestActivityEnvironment()
+	b.Register(env, contract.BulkQueue)
+	look := func(in contract.SeasonLook) (p contract.SeasonPlan) {
+		t.Helper()
+		v, err := env.ExecuteActivity(contract.PlanSeason.Name, in)
+		require.NoError(t, err)
+		require.NoError(t, v.Get(&p))
+		return p
+	}
+	now, err := books.Now(t.Context())
+	require.NoError(t, err)
+	in := contract.SeasonLook{SeasonInput: contract.SeasonInput{
+		Factor: 2, At: now.Add(24 * time.Hour), Until: now.Add(48 * time.Hour), Spare: []string{"shard-b"}, Fill: 0.7, MoveRate: 1 << 20, AtOnce: 1,
+	}}
+	p := look(in) // four chunks of 3000/s become 24,000/s on one shard of 20,000/s
+	require.False(t, p.Due)
+	require.Equal(t, 2, p.Count)
+	require.Empty(t, p.Plan.Moves)
+	require.Equal(t, contract.Duration(time.Minute), p.Expected, "60 MiB at 1 MiB/s")
+	require.Equal(t, in.At.Add(-17*time.Minute).UTC(), p.BeginsAt.UTC())
+
+	in.At = now.Add(10 * time.Minute)
+	p = look(in)
+	require.True(t, p.Due)
+	require.Len(t, p.Plan.Moves, 2)
+	require.Equal(t, "shard-b", p.Plan.Moves[0].To)
+	in.Lead = contract.Duration(time.Minute)
+	require.False(t, look(in).Due, "a lead that is given")
+
+	in.At = now
+	require.Zero(t, look(in).Count, "the season's load is there already: 12,000/s, and is not multiplied again")
+
+	in.Back = true
+	p = look(in)
+	require.True(t, p.Due)
+	require.Zero(t, p.Left)
+	require.Equal(t, []string{"shard-b"}, p.Plan.Emptied)
+}
+
+// TestSeasonHoldsItsShards in the metadata, without a move.
+func TestSeasonHoldsItsShards(t *testing.T) {
+	t.Parallel()
+
+	books := &balanceBooks{}
+	b := &activities.Balancer{Ledger: books}
+	_, err := b.OpenIntent(t.Context(), contract.IntentInput{RebalanceInput: contract.RebalanceInput{Kind: contract.SeasonIntent}, Held: []string{"shard-b"}})
+	require.NoError(t, err)
+	require.Equal(t, []string{"shard-b"}, books.opened.Filled)
+}

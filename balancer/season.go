@@ -13,12 +13,12 @@ type Season struct {
 	Opened []string // spare shards that it needs
 }
 
-// Expand plans for factor times the operations of today: no shard above fill, with
+// Expand plans for factor times the operations of now (1: as they are): no shard above fill, with
 // as few of the spare shards as that takes. Spare shards (by index) take nothing
 // unless they are opened. Sizes stay as they are.
 func Expand(f Fleet, spare []int, factor, fill float64) (Season, error) {
-	if factor <= 1 || math.IsInf(factor, 0) || math.IsNaN(factor) {
-		return Season{}, fmt.Errorf("factor %v must lie above 1", factor)
+	if factor < 1 || math.IsInf(factor, 0) || math.IsNaN(factor) {
+		return Season{}, fmt.Errorf("factor %v must not lie below 1", factor)
 	}
 	if fill <= 0 || fill > 1 {
 		return Season{}, fmt.Errorf("fill %v must lie above 0 and not above 1", fill)

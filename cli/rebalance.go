@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/pflag"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"drover/balancer"
 	"drover/chunk"
 	"drover/contract"
 	"drover/fleet"
@@ -37,7 +36,7 @@ type planFlags struct {
 // add makes the flags.
 func (p *planFlags) add(f *pflag.FlagSet) {
 	p.addCapacities(f)
-	f.Float64Var(&p.moveRate, "move-rate", 0, "bytes per second of one move, for the expected time; 0: 31457280")
+	f.Float64Var(&p.moveRate, "move-rate", 0, "bytes per second of one move, for the expected time; 0: as imports to the shards were measured")
 	f.IntVar(&p.in.AtOnce, "at-once", 4, "moves that copy at once")
 	f.DurationVar(&p.burnIn, "burn-in", 0, "how long old placements are kept current for a rollback; 0: the default of the kind of move")
 	f.StringVar(&p.in.Approval, "approval", contract.Automatic, "automatic, or manual: each switch waits for drover migrate approve")
@@ -115,30 +114,21 @@ func (a *app) carryOut(cmd *cobra.Command, p *planFlags, kind, subject string, p
 func (a *app) carryOutOver(cmd *cobra.Command, p *planFlags, kind, subject string, file *fleet.File, make planFunc) error {
 	settings := p.settings
 	settings.CoolDown = -1 // what a person asks for is not held up by it
-	var plan contract.FleetPlan
+	var out planned
 	err := a.withStore(cmd, func(ctx context.Context, store *metadata.Store) error {
 		v, err := a.view(ctx, cmd, store, settings, file)
 		if err != nil {
 			return err
 		}
-		plan, err = make(ctx, store, v)
+		plan, err := make(ctx, store, v)
+		out = p.expect(v, plan)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	rate, source := p.moveRate, "flag --move-rate"
-	if rate <= 0 {
-		rate, source = fleet.DefaultMoveRate, "default: a moderate copy over one network card"
-	}
-	plan.Figures = append(plan.Figures, contract.Figure{Name: "moveRate", Value: bytesText(int64(rate)) + "/s of one move", Source: source})
-	out := planned{FleetPlan: plan, Kind: kind, Subject: subject}
-	for _, m := range plan.Moves {
-		out.Bytes += m.Bytes
-	}
-	if atOnce := min(p.in.AtOnce, len(plan.Moves)); atOnce > 0 {
-		out.Expected = contract.Duration(time.Duration(balancer.Days(float64(out.Bytes), rate, atOnce) * 24 * float64(time.Hour)).Round(time.Second))
-	}
+	out.Kind, out.Subject = kind, subject
+	plan := out.FleetPlan
 	if p.yes && len(plan.Moves) > 0 {
 		if err := a.startPlan(cmd, p, &out); err != nil {
 			return err
@@ -153,6 +143,17 @@ func (a *app) carryOutOver(cmd *cobra.Command, p *planFlags, kind, subject strin
 	return nil
 }
 
+// expect adds to a plan how much it copies and how long that takes.
+func (p *planFlags) expect(v fleet.View, plan contract.FleetPlan) planned {
+	expected, rate := v.Expect(plan.Moves, p.moveRate, p.in.AtOnce)
+	plan.Figures = append(plan.Figures, rate)
+	out := planned{FleetPlan: plan, Expected: contract.Duration(expected)}
+	for _, m := range plan.Moves {
+		out.Bytes += m.Bytes
+	}
+	return out
+}
+
 // startPlan starts a plan and waits until it is admitted.
 func (a *app) startPlan(cmd *cobra.Command, p *planFlags, out *planned) error {
 	in := p.in
@@ -163,18 +164,21 @@ func (a *app) startPlan(cmd *cobra.Command, p *planFlags, out *planned) error {
 		if err != nil {
 			return err
 		}
-		wait, cancel := context.WithTimeout(ctx, registerPatience)
-		defer cancel()
-		ok, err := s.Opened(wait, run)
-		if err != nil {
-			return err
-		}
-		out.Started, out.State = &run, "started"
-		if !ok {
-			out.State = fmt.Sprintf("no worker has taken it within %s; it waits for one: drover worker", registerPatience)
-		}
-		return nil
+		out.Started = &run
+		out.State, err = opened(ctx, s, run)
+		return err
 	})
+}
+
+// opened waits until an intent or a season is admitted, and says whether it was.
+func opened(ctx context.Context, s *starter.Starter, run starter.Run) (state string, err error) {
+	wait, cancel := context.WithTimeout(ctx, registerPatience)
+	defer cancel()
+	ok, err := s.Opened(wait, run)
+	if err == nil && !ok {
+		return fmt.Sprintf("no worker has taken it within %s; it waits for one: drover worker", registerPatience), nil
+	}
+	return "started", err
 }
 
 // printPlan shows a plan: moves with reasons, what is refused, and what it relies on.
@@ -182,7 +186,36 @@ func (a *app) printPlan(p planned) error {
 	if a.output == "json" {
 		return writeJSON(a.env.Stdout, p)
 	}
-	say := func(format string, args ...any) { _, _ = fmt.Fprintf(a.env.Stdout, format+"\n", args...) }
+	if err := a.printMoves(p.FleetPlan); err != nil {
+		return err
+	}
+	a.say("%d moves, %s, about %s of copying; read at %s", len(p.Moves), bytesText(p.Bytes), time.Duration(p.Expected), p.FiguresAt.UTC().Format(time.RFC3339))
+	if err := a.printFigures(p.Figures); err != nil {
+		return err
+	}
+	switch {
+	case p.Started != nil:
+		a.say("%s as %s; drover rebalance status %s", p.State, p.Started.WorkflowID, p.Started.WorkflowID)
+	case len(p.Moves) > 0:
+		a.say("nothing was started; --yes starts it")
+	}
+	return nil
+}
+
+// say writes one line for people.
+func (a *app) say(format string, args ...any) { _, _ = fmt.Fprintf(a.env.Stdout, format+"\n", args...) }
+
+// printFigures shows what a plan relies on.
+func (a *app) printFigures(all []contract.Figure) error {
+	rows := make([][]string, 0, len(all))
+	for _, f := range all {
+		rows = append(rows, []string{f.Name, f.Value, f.Source})
+	}
+	return writeTable(a.env.Stdout, []string{"FIGURE", "VALUE", "FROM"}, rows)
+}
+
+// printMoves shows the moves of a plan with their reasons, and what it refuses.
+func (a *app) printMoves(p contract.FleetPlan) error {
 	rows := make([][]string, 0, len(p.Moves))
 	for _, m := range p.Moves {
 		what := "move"
@@ -192,35 +225,21 @@ func (a *app) printPlan(p planned) error {
 		rows = append(rows, []string{string(m.Chunk), what, m.From, m.To, bytesText(m.Bytes), m.Reason})
 	}
 	if len(rows) == 0 {
-		say("nothing has to move")
+		a.say("nothing has to move")
 	} else if err := writeTable(a.env.Stdout, []string{"CHUNK", "WHAT", "FROM", "TO", "BYTES", "WHY"}, rows); err != nil {
 		return err
 	}
 	for _, x := range p.Splits {
-		say("split %s into %d: %s (drover chunk split %s --into %d --to SHARD)", x.Chunk, x.Parts, x.Reason, x.Chunk, x.Parts)
+		a.say("split %s into %d: %s (drover chunk split %s --into %d --to SHARD)", x.Chunk, x.Parts, x.Reason, x.Chunk, x.Parts)
 	}
 	for _, x := range p.Refusals {
-		say("not done: %s: %s", x.Subject, x.Reason)
+		a.say("not done: %s: %s", x.Subject, x.Reason)
 		if x.Offer != "" {
-			say("          instead: %s", x.Offer)
+			a.say("          instead: %s", x.Offer)
 		}
 	}
 	if p.Before > 0 {
-		say("worst shard %.1f %% before, %.1f %% after; the fleet %.1f %%", 100*p.Before, 100*p.After, 100*p.Mean)
-	}
-	say("%d moves, %s, about %s of copying; read at %s", len(p.Moves), bytesText(p.Bytes), time.Duration(p.Expected), p.FiguresAt.UTC().Format(time.RFC3339))
-	rows = nil
-	for _, f := range p.Figures {
-		rows = append(rows, []string{f.Name, f.Value, f.Source})
-	}
-	if err := writeTable(a.env.Stdout, []string{"FIGURE", "VALUE", "FROM"}, rows); err != nil {
-		return err
-	}
-	switch {
-	case p.Started != nil:
-		say("%s as %s; drover rebalance status %s", p.State, p.Started.WorkflowID, p.Started.WorkflowID)
-	case len(p.Moves) > 0:
-		say("nothing was started; --yes starts it")
+		a.say("worst shard %.1f %% before, %.1f %% after; the fleet %.1f %%", 100*p.Before, 100*p.After, 100*p.Mean)
 	}
 	return nil
 }

@@ -109,8 +109,9 @@ type RebalanceResult struct {
 // IntentInput opens an intent in the metadata.
 type IntentInput struct {
 	RebalanceInput
-	ID  string `json:"id"`
-	Run string `json:"run"`
+	ID   string   `json:"id"`
+	Run  string   `json:"run"`
+	Held []string `json:"held,omitempty"` // shards that it fills or will, beside those that its moves lead to
 }
 
 // IntentOpened says when.

@@ -35,7 +35,7 @@ func (v View) Season(names []string, factor, fill float64) (Season, error) {
 	}
 	out := Season{Expand: take(v.plan(), p.Plan), Spare: spare}
 	out.Expand.Figures = append(slices.Clone(v.Figures),
-		contract.Figure{Name: "season", Value: fmt.Sprintf("%g times the operations of now, the same bytes", factor), Source: "flag --factor"},
+		contract.Figure{Name: "season", Value: fmt.Sprintf("%g times the operations of when it was read, the same bytes", factor), Source: "what was asked for"},
 		contract.Figure{Name: "spare shards", Value: cmp.Or(strings.Join(spare, ", "), "none"), Source: source})
 	if p.Mean > fill {
 		out.Expand.Refusals = append(out.Expand.Refusals, contract.Refused{

@@ -82,8 +82,8 @@ func TestPoolWithoutAFile(t *testing.T) {
 	b.routes[3].Placement.Shard = "shard-c"
 	_, err = read(t, b, s, "").Season([]string{"shard-c"}, 3, 0.85)
 	require.ErrorContains(t, err, "capacity.spare_silent")
-	_, err = read(t, b, s, "").Season(nil, 1, 0.85)
-	require.ErrorContains(t, err, "must lie above 1")
+	_, err = read(t, b, s, "").Season(nil, 0.5, 0.85)
+	require.ErrorContains(t, err, "must not lie below 1")
 }
 
 // TestExpectedTimeIsOfMeasuredMoves where there are any.

@@ -30,10 +30,10 @@ func (s *Starter) Rebalance(ctx context.Context, in contract.RebalanceInput) (Ru
 			WithHint("drover rebalance status %s shows it", id))
 }
 
-// openPoll is how often an intent is asked whether it was admitted.
+// openPoll is how often an intent, or a season, is asked whether it was admitted.
 const openPoll = 250 * time.Millisecond
 
-// Opened waits until an intent is admitted, and gives its refusal where it is not.
+// Opened waits until an intent or a season is admitted, and gives its refusal where it is not.
 // False: no worker has answered before ctx ended.
 func (s *Starter) Opened(ctx context.Context, run Run) (bool, error) {
 	tick := time.NewTicker(openPoll)
@@ -46,8 +46,11 @@ func (s *Starter) Opened(ctx context.Context, run Run) (bool, error) {
 		if d.GetWorkflowExecutionInfo().GetStatus() != enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING {
 			return true, s.result(ctx, run, nil)
 		}
-		if st, err := s.RebalanceStatus(ctx, run.WorkflowID); err == nil && !st.OpenedAt.IsZero() {
-			return true, nil
+		if v, err := s.client.QueryWorkflow(ctx, run.WorkflowID, "", contract.StatusQuery); err == nil {
+			var st struct{ OpenedAt time.Time }
+			if err := v.Get(&st); err == nil && !st.OpenedAt.IsZero() {
+				return true, nil
+			}
 		}
 		select {
 		case <-ctx.Done():

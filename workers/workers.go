@@ -263,4 +263,5 @@ func RegisterWorkflows(r worker.WorkflowRegistry) {
 	r.RegisterWorkflowWithOptions(workflows.WatchFleet, workflow.RegisterOptions{Name: contract.WatchFleetWorkflow})
 	r.RegisterWorkflowWithOptions(workflows.Rebalance, workflow.RegisterOptions{Name: contract.RebalanceWorkflow})
 	r.RegisterWorkflowWithOptions(workflows.BalanceRound, workflow.RegisterOptions{Name: contract.BalanceRoundWorkflow})
+	r.RegisterWorkflowWithOptions(workflows.PrepareSeason, workflow.RegisterOptions{Name: contract.SeasonWorkflow})
 }

@@ -30,26 +30,34 @@ func BalanceRound(ctx workflow.Context, in contract.RoundInput) (contract.RoundR
 	return flow.Call(ctx, named(flow.Quick(), "record the round"), contract.RecordRound, out)
 }
 
-// startRound starts the plan as an intent, which outlives the round.
+// startRound starts the plan as an intent.
 func startRound(ctx workflow.Context, in contract.RoundInput, plan contract.FleetPlan) (started, held string) {
-	id := contract.RebalanceID(contract.RebalanceIntent, "")
-	child := workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{
+	_, started, held = startIntent(ctx, contract.RebalanceInput{
+		Kind: contract.RebalanceIntent, Moves: plan.Moves, FiguresAt: plan.FiguresAt, AtOnce: in.AtOnce, BurnIn: in.BurnIn,
+		RequestedBy: "balancer", Reason: "a round of the balancer",
+	}, "rebalance the fleet")
+	return started, held
+}
+
+// startIntent starts an intent, which outlives who asks. One of its id that runs
+// still is not joined: held says so, or what else is in its way.
+func startIntent(ctx workflow.Context, in contract.RebalanceInput, summary string) (f workflow.ChildWorkflowFuture, started, held string) {
+	id := contract.RebalanceID(in.Kind, in.Subject)
+	free, _ := workflow.NewDisconnectedContext(ctx)
+	child := workflow.WithChildOptions(free, workflow.ChildWorkflowOptions{
 		WorkflowID:            id,
 		TaskQueue:             contract.ControlQueue,
 		ParentClosePolicy:     enumspb.PARENT_CLOSE_POLICY_ABANDON,
 		WorkflowIDReusePolicy: enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
-		StaticSummary:         "rebalance the fleet",
+		StaticSummary:         summary,
 	})
-	input := contract.RebalanceInput{
-		Kind: contract.RebalanceIntent, Moves: plan.Moves, FiguresAt: plan.FiguresAt, AtOnce: in.AtOnce, BurnIn: in.BurnIn,
-		RequestedBy: "balancer", Reason: "a round of the balancer",
-	}
-	err := workflow.ExecuteChildWorkflow(child, contract.RebalanceWorkflow, input).GetChildWorkflowExecution().Get(ctx, nil)
+	f = workflow.ExecuteChildWorkflow(child, contract.RebalanceWorkflow, in)
+	err := f.GetChildWorkflowExecution().Get(ctx, nil)
 	if temporal.IsWorkflowExecutionAlreadyStartedError(err) {
-		return "", id + " of an earlier round runs still"
+		return nil, "", id + " that was started earlier runs still"
 	}
 	if err != nil {
-		return "", flow.Cause(err)
+		return nil, "", flow.Cause(err)
 	}
-	return id, ""
+	return f, id, ""
 }
