@@ -298,7 +298,11 @@ func (p *Proxy) doTurns(ctx context.Context, b *batch, st step) error {
 
 // doPart sends some statements to one chunk.
 func (p *Proxy) doPart(ctx context.Context, b *batch, e *entry, indexes []int) partResult {
-	at, section := wire.BeginSequence(nil, b.array)
+	size := len(b.array) + 8 // what stands before the documents
+	for _, i := range indexes {
+		size += len(b.statements[i].doc)
+	}
+	at, section := wire.BeginSequence(make([]byte, 0, size), b.array)
 	for _, i := range indexes {
 		section = append(section, b.statements[i].doc...)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -201,7 +202,7 @@ func (p *Proxy) begin(ctx context.Context, q *request, c *cursor, batch int64) e
 // deliver appends a reply with the next documents of a merged cursor.
 func (p *Proxy) deliver(ctx context.Context, q *request, c *cursor, batchSize int64, name string) error {
 	m := merger{p: p, q: q, c: c}
-	at, dst := bsoncore.AppendDocumentStart(q.client.out)
+	at, dst := bsoncore.AppendDocumentStart(slices.Grow(q.client.out, m.room(batchSize)))
 	inner, dst := bsoncore.AppendDocumentElementStart(dst, "cursor")
 	list, dst := bsoncore.AppendArrayElementStart(dst, name)
 	dst, done, err := m.fill(ctx, dst, batchSize)

@@ -16,6 +16,25 @@ type merger struct {
 	c *cursor
 }
 
+// room guesses how much the next n documents take, so that a large batch is copied once:
+// what has come of them, as far as it goes into a batch.
+func (m *merger) room(n int64) int {
+	var size, docs int64
+	for _, s := range m.c.streams {
+		for _, doc := range s.docs {
+			size += int64(len(doc)) + elementRoom
+		}
+		docs += int64(len(s.docs))
+	}
+	if docs > n { // the ones that are not given are thought as large as the others
+		size = size / docs * n
+	}
+	return int(min(size, batchBytes)) + replyRoom
+}
+
+// elementRoom is what an element of an array takes besides its document, at most.
+const elementRoom = 8
+
 // fill appends up to n documents as elements of an array. done says that there
 // are no more.
 func (m *merger) fill(ctx context.Context, dst []byte, n int64) (out []byte, done bool, err error) {

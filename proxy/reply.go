@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
@@ -9,10 +10,13 @@ import (
 	"drover/proxy/wire"
 )
 
+// replyRoom is what the proxy adds to a reply at most, mostly: a large one is copied once.
+const replyRoom = 256
+
 // pass appends a shard's reply as the client gets it: without the shard's
 // clock and election, under the logical database's name.
 func (q *request) pass(a *answer) error {
-	at, dst := bsoncore.AppendDocumentStart(q.client.out)
+	at, dst := bsoncore.AppendDocumentStart(slices.Grow(q.client.out, len(a.raw)+replyRoom))
 	dst, err := q.appendPassed(dst, a)
 	if err != nil {
 		return err
@@ -143,7 +147,7 @@ func cursorOf(raw bson.Raw) (c cursorReply, ok bool) {
 // passCursor appends a reply whose cursor is known to the client as id. Its
 // namespace loses the physical database's name.
 func (q *request) passCursor(a *answer, id int64) error {
-	at, dst := bsoncore.AppendDocumentStart(q.client.out)
+	at, dst := bsoncore.AppendDocumentStart(slices.Grow(q.client.out, len(a.raw)+replyRoom))
 	w := wire.Walk(a.raw)
 	for w.Next() {
 		switch string(w.Key) {

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -36,10 +37,13 @@ type envelope struct {
 	maxTime time.Duration
 }
 
+// envelopeRoom is what an envelope takes, mostly: a large command is copied once.
+const envelopeRoom = 512
+
 // appendBody appends q's command as the shard at env.route gets it. Everything
 // that is not the envelope is copied as it is.
 func (q *request) appendBody(dst []byte, env envelope, e *edit) []byte {
-	at, dst := bsoncore.AppendDocumentStart(dst)
+	at, dst := bsoncore.AppendDocumentStart(slices.Grow(dst, len(q.cmd.Body)+envelopeRoom))
 	first := true
 	for w := wire.Walk(q.cmd.Body); w.Next(); {
 		if first {

@@ -150,9 +150,6 @@ func (c *Conn) interrupt() {
 // Begin starts a request in Out: header, flags and the kind of the body section
 // stand there; the caller appends the body and perhaps sequences.
 func (c *Conn) Begin() {
-	if cap(c.Out) > keptScratch {
-		c.Out = nil
-	}
 	c.lastID++
 	c.Out = wire.BeginMsg(c.Out[:0], c.lastID, 0, 0)
 }

@@ -237,6 +237,10 @@ func (c *Conn) Release() {
 		p.drop(c)
 		return
 	}
+	c.reader.Shed()
+	if cap(c.Out) > keptScratch {
+		c.Out = nil
+	}
 	c.idleSince = time.Now()
 	if p.next(c) {
 		return

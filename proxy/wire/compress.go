@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 
 	"github.com/golang/snappy"
@@ -77,9 +78,19 @@ func (r *Reader) unpack(m Message) (Message, error) {
 	return m, nil
 }
 
+// The most that a packed byte can stand for. A size beyond it is a lie, which must not
+// cost the memory that it asks for.
+const (
+	snappyRatio = 22
+	zlibRatio   = 1032
+)
+
 // decompress appends what b unpacks to, of which it takes no more than size
 // bytes and one.
 func decompress(dst, b []byte, size int, c Compressor) ([]byte, error) {
+	if ratio := map[Compressor]int{Snappy: snappyRatio, Zlib: zlibRatio}[c]; ratio > 0 && size > ratio*(len(b)+compressedHead) {
+		return nil, fmt.Errorf("%d bytes that unpack to %d: %w", len(b), size, errMalformed)
+	}
 	switch c {
 	case Noop:
 		return append(dst, b...), nil
@@ -87,18 +98,19 @@ func decompress(dst, b []byte, size int, c Compressor) ([]byte, error) {
 		if n, err := snappy.DecodedLen(b); err != nil || n != size {
 			return nil, fmt.Errorf("snappy length %d, not %d: %w", n, size, errMalformed)
 		}
-		out, err := snappy.Decode(nil, b)
+		dst = slices.Grow(dst, size)
+		out, err := snappy.Decode(dst[len(dst):len(dst)+size], b)
 		if err != nil {
 			return nil, fmt.Errorf("snappy: %w: %w", err, errMalformed)
 		}
-		return append(dst, out...), nil
+		return dst[:len(dst)+len(out)], nil
 	case Zlib:
 		zr, err := zlib.NewReader(bytes.NewReader(b))
 		if err != nil {
 			return nil, fmt.Errorf("zlib: %w: %w", err, errMalformed)
 		}
-		buf := bytes.NewBuffer(dst)
-		if _, err := io.Copy(buf, io.LimitReader(zr, int64(size)+1)); err != nil {
+		buf := bytes.NewBuffer(slices.Grow(dst, size+bytes.MinRead))
+		if _, err := buf.ReadFrom( io.LimitReader(zr, int64(size)+1)); err != nil {
 			return nil, fmt.Errorf("zlib: %w: %w", err, errMalformed)
 		}
 		return buf.Bytes(), nil
@@ -107,11 +119,11 @@ func decompress(dst, b []byte, size int, c Compressor) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("zstd: %w", err)
 		}
-		out, err := d.DecodeAll(b, nil)
+		out, err := d.DecodeAll(b, dst)
 		if err != nil {
 			return nil, fmt.Errorf("zstd: %w: %w", err, errMalformed)
 		}
-		return append(dst, out...), nil
+		return out, nil
 	default:
 		return nil, fmt.Errorf("compressor %d: %w", c, errMalformed)
 	}

@@ -39,6 +39,7 @@ const (
 	maxCommand     = MaxDocument + 16*1024
 	keptBuffer     = 256 * 1024 // a larger buffer is not kept between messages
 	firstAllotment = 64 * 1024  // believed at once; the rest as it arrives
+	credit         = 16         // a length is believed whole when this part of it has arrived
 )
 
 // Message is one whole message. Its bytes belong to the Reader and are valid
@@ -73,14 +74,19 @@ func (r *Reader) Await() error {
 	return err //nolint:wrapcheck // the stream's own error is what the caller looks at
 }
 
-// Next reads one message. [io.EOF] comes only between messages.
-func (r *Reader) Next() (Message, error) {
+// Shed gives up large buffers, and with them the last message.
+func (r *Reader) Shed() {
 	if cap(r.buf) > keptBuffer {
 		r.buf = nil
 	}
 	if cap(r.unpacked) > keptBuffer {
 		r.unpacked = nil
 	}
+}
+
+// Next reads one message. [io.EOF] comes only between messages.
+func (r *Reader) Next() (Message, error) {
+	r.Shed()
 	head, err := r.br.Peek(HeaderLength)
 	if err != nil {
 		if err == io.EOF && len(head) > 0 { //nolint:errorlint // bufio gives it bare
@@ -108,7 +114,7 @@ func (r *Reader) Next() (Message, error) {
 }
 
 // fill reads length bytes into r.buf. It takes memory as the bytes arrive, so
-// that a length alone costs nothing.
+// that a length alone costs nothing; little of a message is copied meanwhile.
 func (r *Reader) fill(length int) error {
 	if cap(r.buf) >= length {
 		r.buf = r.buf[:length]
@@ -117,7 +123,10 @@ func (r *Reader) fill(length int) error {
 	}
 	have := 0
 	for have < length {
-		size := min(length, max(firstAllotment, 2*have))
+		size := min(length, max(firstAllotment, 4*have))
+		if length <= credit*have {
+			size = length
+		}
 		grown := make([]byte, size)
 		copy(grown, r.buf[:have])
 		r.buf = grown
