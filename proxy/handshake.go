@@ -14,7 +14,8 @@ import (
 // name and no host is named, so that it dials nobody but the proxy.
 //
 // Behaviour: hello, isMaster and ismaster, as OP_MSG or OP_QUERY; helloOk;
-// compressors that both sides know; one reply, also when exhaust is allowed.
+// compressors that both sides know; one reply, also when exhaust is allowed; a field
+// drover with the proxy's name and region, for people.
 //
 // Not supported: topologyVersion and awaitable hello are left out on purpose,
 // so that drivers poll; loadBalanced is refused.
@@ -41,12 +42,24 @@ func hello(ctx context.Context, p *Proxy, q *request) error {
 		dst = bsoncore.AppendDateTimeElement(dst, "localTime", time.Now().UnixMilli())
 		dst = bsoncore.AppendInt32Element(dst, "logicalSessionTimeoutMinutes", int32(sessionLife/time.Minute))
 		dst = bsoncore.AppendInt32Element(dst, "connectionId", q.client.id)
+		dst = p.appendSelf(dst)
 		dst = bsoncore.AppendInt32Element(dst, "minWireVersion", leastWireVersion)
 		dst = bsoncore.AppendInt32Element(dst, "maxWireVersion", p.pools.wireVersion())
 		dst = p.appendSpeculative(ctx, dst, q)
 		return appendCompressors(dst, q.option("compression"))
 	})
 	return nil
+}
+
+// appendSelf tells people which proxy they have reached, and where it stands.
+func (p *Proxy) appendSelf(dst []byte) []byte {
+	at, dst := bsoncore.AppendDocumentElementStart(dst, "drover")
+	dst = bsoncore.AppendStringElement(dst, "proxy", p.cfg.ID)
+	if p.cfg.Region != "" {
+		dst = bsoncore.AppendStringElement(dst, "region", p.cfg.Region)
+	}
+	dst, _ = bsoncore.AppendDocumentEnd(dst, at)
+	return dst
 }
 
 const (

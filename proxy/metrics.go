@@ -58,7 +58,11 @@ func newMetrics(r prometheus.Registerer, p *Proxy) *metrics {
 	if r == nil {
 		return m
 	}
-	r.MustRegister(m.requests, m.seconds, m.held, m.heldTotal, m.holdSeconds, m.resent, m.fanOut, m.refusals, m.unheard,
+	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "drover_proxy_info", Help: "1, with the name of this proxy and the region in which it stands.",
+	}, []string{"proxy", "region"})
+	info.WithLabelValues(p.cfg.ID, p.cfg.Region).Set(1)
+	r.MustRegister(info, m.requests, m.seconds, m.held, m.heldTotal, m.holdSeconds, m.resent, m.fanOut, m.refusals, m.unheard,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "drover_proxy_client_connections", Help: "Open connections of clients.",
 		}, func() float64 {

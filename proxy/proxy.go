@@ -29,6 +29,7 @@ type Config struct {
 	ID        string // unique in the fleet
 	Listen    string // address to listen on, "host:port"
 	Advertise string // address that other parts are told; empty: where it listens
+	Region    string // where it stands, shown to people; routing does not ask for it
 
 	SwitchWait      time.Duration // how long a request waits for a switch; 0: 1.5 s
 	LiveWait        time.Duration // the same while the attempt is known to be under way; 0: 10 s

@@ -158,7 +158,7 @@ func (p proxyPorts) dataUser(name string) (user, password string) {
 
 // proxyConfig gives a proxy its settings, and all that is wrong with them.
 func proxyConfig(cfg *config.Config) (proxy.Config, error) {
-	out := proxy.Config{ID: cfg.ProxyName, Listen: cfg.ProxyListen, SwitchWait: cfg.SwitchWait, SlowAfter: cfg.SlowRequest, Linger: cfg.Linger, Deaf: cfg.ProxyDeaf}
+	out := proxy.Config{ID: cfg.ProxyName, Listen: cfg.ProxyListen, Region: cfg.ProxyRegion, SwitchWait: cfg.SwitchWait, SlowAfter: cfg.SlowRequest, Linger: cfg.Linger, Deaf: cfg.ProxyDeaf}
 	var problems []error
 	host, err := os.Hostname()
 	problems = append(problems, err)

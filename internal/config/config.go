@@ -36,6 +36,7 @@ type Config struct {
 	MetricsListen string
 	ProxyListen   string
 	ProxyName     string
+	ProxyRegion   string
 	ProxyDeaf     bool
 	ProxyAuth     bool
 	TLSCert       string
@@ -196,6 +197,9 @@ var settings = []setting{
 	{Proxy, "name", false, func(c *Config, fs *pflag.FlagSet, n string) {
 		fs.StringVar(&c.ProxyName, n, "", "name of this proxy; empty: host name and listen address")
 	}},
+	{Proxy, "region", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.StringVar(&c.ProxyRegion, n, "", "where this proxy stands, shown in hello and in its metrics; every proxy serves every region")
+	}},
 	{Proxy, "switch-wait", false, func(c *Config, fs *pflag.FlagSet, n string) {
 		fs.DurationVar(&c.SwitchWait, n, 1500*time.Millisecond, "how long a request is held across a switch before the driver is asked to retry")
 	}},
@@ -244,7 +248,7 @@ func (s setting) uses(r Role) bool {
 
 // Variable is the environment variable of a flag: DROVER_POSTGRES_DSN.
 func Variable(r Role, name string) string {
-	if r == Proxy && (name == "listen" || name == "name" || name == "deaf") {
+	if r == Proxy && (name == "listen" || name == "name" || name == "deaf" || name == "region") {
 		name = "proxy-" + name
 	}
 	return "DROVER_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))

@@ -62,6 +62,7 @@ type helloReply struct {
 	PrimaryHost    string        `bson:"primary"`
 	Hosts          []string      `bson:"hosts"`
 	SetName        string        `bson:"setName"`
+	Msg            string        `bson:"msg"`
 	SetVersion     int64         `bson:"setVersion"`
 	ElectionID     bson.ObjectID `bson:"electionId"`
 	MinWireVersion int32         `bson:"minWireVersion"`
@@ -69,6 +70,10 @@ type helloReply struct {
 	OK             float64       `bson:"ok"`
 	ErrMsg         string        `bson:"errmsg"`
 }
+
+// errRouter keeps proxies from being chained: a request takes one hop, to the member
+// that has the data.
+var errRouter = errors.New("it is a proxy or a mongos, and no member of a shard")
 
 // dial connects to host and shakes hands, without authenticating.
 func dial(ctx context.Context, cfg *Config, host string) (*Conn, error) {
@@ -102,6 +107,9 @@ func dial(ctx context.Context, cfg *Config, host string) (*Conn, error) {
 	}
 	if err == nil && c.hello.OK != 1 {
 		err = errors.New(c.hello.ErrMsg)
+	}
+	if err == nil && c.hello.Msg == "isdbgrid" {
+		err = errRouter
 	}
 	if err != nil {
 		_ = nc.Close()
