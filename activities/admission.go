@@ -41,6 +41,10 @@ func (a *Activities) AdmitMove(ctx context.Context, in contract.AdmitInput) (out
 // admit asks once. What a chunk brings is the mean of its requests by the proxies'
 // word, who do not tell reads from writes: all count.
 func (a *Activities) admit(ctx context.Context, in contract.AdmitInput) (contract.Admission, error) {
+	held, err := a.Store.Paused(ctx)
+	if err != nil || held != "" {
+		return contract.Admission{Held: held}, err
+	}
 	legs, err := a.Store.Legs(ctx, in.Migration)
 	if err != nil {
 		return contract.Admission{}, err

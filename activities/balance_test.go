@@ -56,6 +56,7 @@ func (b *balanceBooks) Loads(context.Context) (map[chunk.PlacementID]float64, er
 func (b *balanceBooks) MoveRates(context.Context) (map[string]float64, error) {
 	return nil, nil
 }
+func (b *balanceBooks) Pins(context.Context) (map[chunk.ID]string, error) { return nil, nil }
 
 func (b *balanceBooks) Moving(context.Context) (map[chunk.ID]string, error) { return nil, nil }
 

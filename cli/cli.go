@@ -115,7 +115,7 @@ func newRoot(a *app) *cobra.Command {
 		newLeaseCommand(a), newUserCommand(a),
 		newConfigCommand(a), newVersionCommand(a), newSimCommand(a), newRemediationCommand(a),
 		newRebalanceCommand(a), newBinPack(a), newApplyCommand(a), newDiffCommand(a), newPlacementCommand(a), newFleetCommand(a), newBalancerCommand(a),
-		newCapacityCommand(a),
+		newCapacityCommand(a), newOverrideCommand(a),
 		newConsoleCommand(a), newReadinessCommand(a),
 	)
 	addExamples(root)

@@ -58,7 +58,6 @@ func (a *app) askMoves(cmd *cobra.Command, id, update string, in contract.Update
 	if err != nil {
 		return err
 	}
-	failed := 0
 	if yes {
 		err := a.withStarter(cmd, func(ctx context.Context, s *starter.Starter) error {
 			if update == contract.RollbackUpdate {
@@ -66,33 +65,46 @@ func (a *app) askMoves(cmd *cobra.Command, id, update string, in contract.Update
 					return err
 				}
 			}
-			for i := range list {
-				if _, err := s.Ask(ctx, list[i].Chunk, list[i].Ask, in); err != nil {
-					list[i].Error = err.Error()
-					failed++
-				}
-			}
+			askEach(ctx, s, list, in)
 			return nil
 		})
 		if err != nil {
 			return err
 		}
 	}
-	err = a.print(list, []string{"CHUNK", "PHASE", "ASKS FOR", "REFUSED"}, func() (rows [][]string) {
+	if err := a.printAsked(list); err != nil || yes || len(list) == 0 {
+		return err
+	}
+	return &exitError{exitWaits}
+}
+
+// askEach asks each move; one that refuses keeps nobody else from being asked.
+func askEach(ctx context.Context, s *starter.Starter, list []asked, in contract.UpdateInput) {
+	for i := range list {
+		if _, err := s.Ask(ctx, list[i].Chunk, list[i].Ask, in); err != nil {
+			list[i].Error = err.Error()
+		}
+	}
+}
+
+// printAsked shows what each move was asked for; it fails when one refused.
+func (a *app) printAsked(list []asked) error {
+	failed := 0
+	for _, x := range list {
+		if x.Error != "" {
+			failed++
+		}
+	}
+	err := a.print(list, []string{"CHUNK", "PHASE", "ASKS FOR", "REFUSED"}, func() (rows [][]string) {
 		for _, x := range list {
 			rows = append(rows, []string{string(x.Chunk), string(x.Phase), x.Ask, x.Error})
 		}
 		return rows
 	})
-	switch {
-	case err != nil:
-		return err
-	case failed > 0:
+	if err == nil && failed > 0 {
 		return fmt.Errorf("%d of %d refused", failed, len(list))
-	case !yes && len(list) > 0:
-		return &exitError{exitWaits}
 	}
-	return nil
+	return err
 }
 
 // movesOf lists the unfinished moves of the newest intent of an id, with what each

@@ -16,8 +16,9 @@ type Admission struct {
 	Shard      string  `json:"shard"`    // the target with the least room
 	Capacity   float64 `json:"capacity"` // changes a second that it was seen to apply; 0: never measured
 	Converging float64 `json:"converging"`
-	Others     int     `json:"others"` // moves that converge on it
-	Demand     float64 `json:"demand"` // of this move, changes a second
+	Others     int     `json:"others"`         // moves that converge on it
+	Demand     float64 `json:"demand"`         // of this move, changes a second
+	Held       string  `json:"held,omitempty"` // why nothing begins now, whatever there is room for
 }
 
 // SpareFactor is how many times what converges on a target it must be able to apply.
@@ -25,6 +26,9 @@ const SpareFactor = 2
 
 // Reason says why a move waits, or what it was admitted by.
 func (a Admission) Reason() string {
+	if a.Held != "" {
+		return a.Held
+	}
 	if a.Capacity == 0 {
 		return fmt.Sprintf("what %s can apply was never measured: nothing is held back", a.Shard)
 	}

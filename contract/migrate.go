@@ -218,6 +218,7 @@ type UpdateInput struct {
 	By     string `json:"by,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	OnDDL  string `json:"onDDL,omitempty"` // of resume: the policy from now on
+	All    bool   `json:"all,omitempty"`   // of pause: every move is asked, and is to go on when that ends
 }
 
 // Status answers the status query.
@@ -229,6 +230,8 @@ type Status struct {
 	StepSince   time.Time        `json:"stepSince"`
 	WaitingFor  string           `json:"waitingFor,omitempty"` // why it does not go on, and what would make it
 	Paused      bool             `json:"paused"`
+	PausedBy    string           `json:"pausedBy,omitempty"`  // who paused it, and why
+	PausedAll   bool             `json:"pausedAll,omitempty"` // it was paused with every other move
 	Attention   string           `json:"attention,omitempty"` // what a person has to look at
 	Source      chunk.Placement  `json:"source"`
 	Target      chunk.Placement  `json:"target"`

@@ -36,6 +36,7 @@ type Metadata interface {
 	Loads(ctx context.Context) (map[chunk.PlacementID]float64, error)
 	Moving(ctx context.Context) (map[chunk.ID]string, error)
 	MoveRates(ctx context.Context) (map[string]float64, error)
+	Pins(ctx context.Context) (map[chunk.ID]string, error)
 	IntentClaims(ctx context.Context) (chunks map[chunk.ID]string, emptied, filled map[string]string, err error)
 }
 
@@ -57,6 +58,7 @@ type View struct {
 	Versions  map[string]string   // of MongoDB, by shard
 	MoveRates map[string]float64  // bytes per second that imports to a shard have reached
 	Spare     []string            // shards of the pool for seasons that answer; nothing else is put there
+	Pinned    map[chunk.ID]string // by people, with why
 }
 
 // Reader reads fleets.
@@ -188,6 +190,9 @@ func (r *Reader) loads(ctx context.Context, v *View, shards []chunk.Shard) error
 	if err != nil {
 		return err
 	}
+	if v.Pinned, err = r.Metadata.Pins(ctx); err != nil {
+		return err
+	}
 	cool := time.Duration(r.Settings.CoolDown)
 	if cool == 0 {
 		cool = defaultCoolDown
@@ -202,6 +207,8 @@ func (r *Reader) loads(ctx context.Context, v *View, shards []chunk.Shard) error
 		c.Load.Writes = c.Load.Ops
 		if by, ok := v.Moving[route.Chunk.ID]; ok {
 			c.Fixed = "it is being moved by " + by
+		} else if why := v.Pinned[route.Chunk.ID]; why != "" {
+			c.Fixed = why
 		} else if age, ok := ages[route.Chunk.ID]; ok && age < cool {
 			c.Fixed = fmt.Sprintf("it came to %s %s ago and cools down for %s", route.Placement.Shard, age.Round(time.Second), cool)
 		}

@@ -25,11 +25,14 @@ type books struct {
 	filled    map[string]string
 	claimed   map[chunk.ID]string
 	rates     map[string]float64
+	pins      map[chunk.ID]string
 }
 
 func (b books) IntentClaims(context.Context) (chunks map[chunk.ID]string, emptied, filled map[string]string, err error) {
 	return b.claimed, b.emptied, b.filled, nil
 }
+
+func (b books) Pins(context.Context) (map[chunk.ID]string, error) { return b.pins, nil }
 
 func (b books) Now(context.Context) (time.Time, error)                        { return time.Unix(1_800_000_000, 0), nil }
 func (b books) Shards(context.Context) ([]chunk.Shard, error)                 { return b.shards, nil }
@@ -119,6 +122,24 @@ func TestBalanceRelievesTheWorstShard(t *testing.T) {
 
 	_, err = v.Balance(contract.BalanceSettings{}, v.Fleet.At.Add(6*time.Minute))
 	require.ErrorContains(t, err, "too old")
+}
+
+// TestPinnedChunkStays: what a person has pinned is moved by no plan, and named.
+func TestPinnedChunkStays(t *testing.T) {
+	t.Parallel()
+
+	b := someBooks()
+	b.pins = map[chunk.ID]string{"shop/0002": "shop/0002 is pinned by anna until Friday: audit"}
+	p, err := read(t, b, contract.BalanceSettings{}, "").Drain("shard-a", 0.8)
+	require.NoError(t, err)
+	require.Len(t, p.Moves, 2)
+	require.Len(t, p.Refusals, 1)
+	require.Contains(t, p.Refusals[0].Reason, "pinned by anna")
+	b = versions(b, map[string]string{"shard-a": "6.0.4", "shard-b": "6.0.4", "shard-c": "8.0.12"})
+	p, err = read(t, b, contract.BalanceSettings{}, "").Upgrade("shard-a", "shard-c")
+	require.NoError(t, err)
+	require.Len(t, p.Moves, 2)
+	require.Contains(t, p.Refusals[0].Reason, "pinned by anna")
 }
 
 func TestSilentShardGivesAndTakesNothing(t *testing.T) {

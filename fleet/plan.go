@@ -202,6 +202,6 @@ func place(s balancer.Shard) placement.Place { return placement.Place{Zone: s.Zo
 
 // moving tells why a chunk cannot move now, whatever rule pins it.
 func (v View) moving(i int) (why string, ok bool) {
-	why = v.Moving[v.Routes[i].Chunk.ID]
+	why = cmp.Or(v.Moving[v.Routes[i].Chunk.ID], v.Pinned[v.Routes[i].Chunk.ID])
 	return why, why != "" || v.Fleet.Shards[v.Fleet.Chunks[i].Shard].Closed
 }

@@ -96,6 +96,10 @@ func (v View) transplant(out *contract.FleetPlan, from, to string, wave int) err
 			out.Refusals = append(out.Refusals, contract.Refused{Subject: c.ID, Reason: "it is being moved by " + by, Offer: "plan again when that has ended"})
 			continue
 		}
+		if why := v.Pinned[v.Routes[i].Chunk.ID]; why != "" {
+			out.Refusals = append(out.Refusals, contract.Refused{Subject: c.ID, Reason: why, Offer: "drover override end pin " + c.ID})
+			continue
+		}
 		out.Moves = append(out.Moves, contract.PlannedMove{
 			Chunk: v.Routes[i].Chunk.ID, From: from, To: to, Bytes: int64(c.Load.Bytes), Wave: wave,
 			Reason: fmt.Sprintf("%s (%s) is upgraded to %s (%s)", from, v.Versions[from], to, v.Versions[to]),

@@ -79,6 +79,7 @@ type Admission struct {
 	Converging float64 // changes a second of the moves that were admitted to it and go on
 	Others     int     // how many those are
 	Demand     float64 // changes a second of this move
+	Held       string  // why nothing begins now: a person's pause
 }
 
 // convergingSQL sums what the admitted moves to a shard that it does not serve yet ask of it now:

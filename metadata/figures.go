@@ -18,6 +18,7 @@ type Figures struct {
 	Captures   []CaptureFigures
 	Stragglers map[string]int64 // by shard: that nobody has dealt with
 	Leases     []LeaseFigures   // expired ones too, as long as their row is there
+	Overrides  []Override       // expired ones too, until somebody takes them away
 	Proxies    int              // that are alive
 	Waited     []WaitedFigures  // by logical database
 }
@@ -105,6 +106,9 @@ func (s *Store) Figures(ctx context.Context) (f Figures, err error) {
 		return f, err
 	}
 	if f.Waited, err = figures(ctx, s, waitedSQL, pgx.RowToStructByPos[WaitedFigures]); err != nil {
+		return f, err
+	}
+	if f.Overrides, err = s.Overrides(ctx); err != nil {
 		return f, err
 	}
 	type open struct {

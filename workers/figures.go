@@ -43,6 +43,7 @@ var (
 	fleetObjective  = figure("fleet_switch_objective_seconds", "How long they may in a month, by this worker's settings.")
 	leaseHeld       = figure("lease_held_seconds", "For how long a shard is leased, or waited for.", "shard", "holder", "mode", "state")
 	leaseLeft       = figure("lease_remaining_seconds", "Time until a lease ends; negative: it has, and nobody has cleared it away.", "shard", "holder", "mode", "state")
+	overrideLeft    = figure("override_remaining_seconds", "Time until an override by a person ends; negative: it has, and nobody has taken it away.", "kind", "subject", "owner")
 
 	movePhase       = figure("move_phase", "1 for the phase that an unfinished move is in.", "chunk_id", "migration", "phase")
 	movePaused      = figure("move_paused", "1 while a move is paused.", ofLeg...)
@@ -61,7 +62,8 @@ var (
 	moveBurnIn      = figure("move_burn_in_seconds", "For how long a move in burn-in has been served where it is now.", ofLeg...)
 
 	fleetDescs = []*prometheus.Desc{
-		fleetUp, fleetProxies, fleetStragglers, fleetSilence, fleetOverdue, fleetWaited, fleetObjective, leaseHeld, leaseLeft, movePhase, movePaused, moveAttention,
+		fleetUp, fleetProxies, fleetStragglers, fleetSilence, fleetOverdue, fleetWaited, fleetObjective, leaseHeld, leaseLeft, overrideLeft,
+		movePhase, movePaused, moveAttention,
 		moveSilence, moveLag, moveConverges, moveBacklog, moveApply, moveWrite, moveChanges, moveMismatches, moveQuarantined, moveVerified,
 		moveVerifiedAge, moveBurnIn,
 	}
@@ -104,6 +106,9 @@ func (c fleetCollector) Collect(ch chan<- prometheus.Metric) {
 		state := map[bool]string{true: "waiting", false: "granted"}[l.Waiting]
 		show(leaseHeld, l.Held, l.Shard, l.Holder, l.Mode, state)
 		show(leaseLeft, l.Left, l.Shard, l.Holder, l.Mode, state)
+	}
+	for _, o := range f.Overrides {
+		show(overrideLeft, o.Left.Seconds(), string(o.Kind), o.Subject, o.Owner)
 	}
 	for _, m := range f.Moves {
 		c.move(ch, m)

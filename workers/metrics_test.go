@@ -124,7 +124,7 @@ func registered(t *testing.T) []documented {
 const metricsHead = `# Metrics
 
 What workers and proxies show at ` + "`--metrics-listen`" + `, path /metrics. Beside these each process shows those of its Go runtime (` + "`go_*`" + `) and of
-itself (` + "`process_*`" + `). What is named ` + "`drover_fleet_*`, `drover_move_*` and `drover_lease_*`" + ` is read from the metadata when it is asked for, and every
+itself (` + "`process_*`" + `). What is named ` + "`drover_fleet_*`, `drover_move_*`, `drover_lease_*` and `drover_override_*`" + ` is read from the metadata when it is asked for, and every
 worker shows the same: take the ` + "`max`" + ` over them. The alarms on these metrics are in [alarms.md](alarms.md).
 
 This table is compared with the code by a test; ` + "`go test ./workers -run TestMetricsAreDocumented -update`" + ` writes it anew.

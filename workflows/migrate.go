@@ -231,7 +231,7 @@ func (m *migration) waitWhilePaused(ctx workflow.Context) error {
 	}
 	m.verifier.stop(ctx)
 	m.lanes.stop(ctx)
-	m.status.WaitingFor = "paused by an operator; resume goes on"
+	m.status.WaitingFor = "a resume; paused by " + m.status.PausedBy
 	m.show(ctx)
 	err := workflow.Await(ctx, func() bool { return !m.paused || m.abortReason != "" })
 	m.status.WaitingFor = ""

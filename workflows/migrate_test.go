@@ -230,15 +230,24 @@ func TestPauseStopsLanesAndResumes(t *testing.T) {
 	w.gateNo = 1 << 30
 	env := newEnv(t, w)
 	var refused error
-	ask(env, time.Minute, contract.PauseUpdate, &refused)
+	askWith(env, time.Minute, contract.PauseUpdate, contract.UpdateInput{By: "test", Reason: "new disks", All: true}, &refused)
 	env.RegisterDelayedCallback(func() {
 		require.Zero(t, w.running, "lanes run in a pause")
-		require.True(t, status(t, env).Paused)
+		st := status(t, env)
+		require.True(t, st.Paused)
+		require.Equal(t, "test: new disks", st.PausedBy)
+		require.Contains(t, st.WaitingFor, st.PausedBy)
+		require.True(t, st.PausedAll, "the end of the pause of all moves must find it")
 		w.mu.Lock()
 		w.gateNo = 0
 		w.mu.Unlock()
 	}, time.Hour)
 	ask(env, 2*time.Hour, contract.ResumeUpdate, &refused)
+	env.RegisterDelayedCallback(func() {
+		st := status(t, env)
+		require.Empty(t, st.PausedBy)
+		require.False(t, st.PausedAll)
+	}, 2*time.Hour+time.Minute)
 	ask(env, 3*time.Hour, contract.CompleteUpdate, &refused)
 	start(env, input)
 

@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -23,9 +24,9 @@ type verb struct {
 func (m *migration) verbs() []verb {
 	return []verb{
 		{contract.ApproveUpdate, "goes on with the switch that waits for a person", m.mayApprove, func(contract.UpdateInput) { m.approved = true }},
-		{contract.PauseUpdate, "stops the lanes and the step; the source serves on", m.mayPause, func(contract.UpdateInput) { m.paused = true; m.interrupt() }},
+		{contract.PauseUpdate, "stops the lanes and the step; the source serves on", m.mayPause, m.pause},
 		{contract.ResumeUpdate, "ends a pause, or tries again what failed", m.mayResume, func(in contract.UpdateInput) {
-			m.paused, m.resumed = false, true
+			m.paused, m.resumed, m.status.PausedBy, m.status.PausedAll = false, true, "", false
 			if checkOnDDL(in.OnDDL) == nil && in.OnDDL != "" {
 				m.in.OnDDL = in.OnDDL
 			}
@@ -79,6 +80,15 @@ func (m *migration) handlers(ctx workflow.Context) error {
 		}
 	}
 	return nil
+}
+
+// pause is what the update does; who asked is shown where the move waits.
+func (m *migration) pause(in contract.UpdateInput) {
+	m.paused, m.status.PausedAll, m.status.PausedBy = true, in.All, cmp.Or(in.By, "an operator")
+	if in.Reason != "" {
+		m.status.PausedBy += ": " + in.Reason
+	}
+	m.interrupt()
 }
 
 // interrupt ends the running step; in the window of a switch it does nothing.

@@ -93,6 +93,9 @@ func (m *migration) admit(ctx workflow.Context) error {
 			return nil
 		}
 		m.status.WaitingFor = "room on its target: " + res.Reason()
+		if res.Held != "" {
+			m.status.WaitingFor = "the end of a pause: " + res.Held
+		}
 		m.show(ctx)
 		patience = min(max(5*time.Second, 2*patience), mostPatience)
 	}

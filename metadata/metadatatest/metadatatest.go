@@ -47,6 +47,7 @@ func Run(t *testing.T, open func(testing.TB) (*metadata.Store, string)) {
 		"Databases": databaseCases,
 		"Adoption":  adoptionCases,
 		"Removal":   removalCases,
+		"Overrides": overrideCases,
 		"Moves":     moveCases,
 		"Attempts":  attemptCases,
 		"Publish":   publishCases,
