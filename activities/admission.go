@@ -53,7 +53,12 @@ func (a *Activities) admit(ctx context.Context, in contract.AdmitInput) (contrac
 	if err != nil {
 		return contract.Admission{}, err
 	}
-	seen, err := a.Store.Admit(ctx, in.Migration, demands(legs, loads), contract.SpareFactor, in.Always)
+	waivers, err := a.Store.Waivers(ctx, in.Chunk)
+	if err != nil {
+		return contract.Admission{}, err
+	}
+	always := in.Always || waivers[contract.RoomCheck] != ""
+	seen, err := a.Store.Admit(ctx, in.Migration, demands(legs, loads), contract.SpareFactor, always)
 	return contract.Admission(seen), err
 }
 

@@ -99,6 +99,8 @@ func gateRows(r contract.GateReport) [][]string {
 			word = "REFUSES"
 		case c.Skipped != "":
 			word = "-"
+		case c.Waived != "":
+			word = "waived"
 		}
 		rows = append(rows, []string{fmt.Sprintf("(%d) %s", c.Number, c.Name), word, c.Value, c.Limit, c.LimitSource, c.Source})
 	}
@@ -113,6 +115,9 @@ func gateRows(r contract.GateReport) [][]string {
 		}
 	}
 	for _, c := range r.Checks {
+		if c.Waived != "" {
+			rows = append(rows, []string{"passed " + c.Name, c.Waived})
+		}
 		if !c.OK {
 			rows = append(rows, []string{"to pass " + c.Name, c.Hint})
 		}

@@ -97,7 +97,7 @@ func newLeaseList(a *app) *cobra.Command {
 }
 
 // operator is how a person is named in leases.
-func (a *app) operator() string { return "operator/" + a.user() }
+func (a *app) operator() string { return metadata.OperatorHolder(a.user()) }
 
 func newLeaseTake(a *app) *cobra.Command {
 	var lasting, wait time.Duration

@@ -22,9 +22,15 @@ type leaseRun struct {
 // run gives the exit status and what was printed.
 func (r leaseRun) run(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
+	return r.drover(t, append([]string{"lease"}, args...)...)
+}
+
+// drover runs any command.
+func (r leaseRun) drover(t *testing.T, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
 	var out, errs bytes.Buffer
 	status = Main(t.Context(), Env{
-		Args:  append(append([]string{"lease"}, args...), "--postgres-dsn", r.dsn, "--secret", "s3cret-of-the-tests-16", "--output", "json"),
+		Args:  append(args, "--postgres-dsn", r.dsn, "--secret", "s3cret-of-the-tests-16", "--output", "json"),
 		Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs,
 		LookupEnv: func(name string) (string, bool) {
 			if name == "USER" {

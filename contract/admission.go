@@ -21,6 +21,9 @@ type Admission struct {
 	Held       string  `json:"held,omitempty"` // why nothing begins now, whatever there is room for
 }
 
+// RoomCheck is the name by which a person may waive what a move waits for before its import.
+const RoomCheck = "room"
+
 // SpareFactor is how many times what converges on a target it must be able to apply.
 const SpareFactor = 2
 

@@ -15,6 +15,7 @@ type Check struct {
 	OK          bool    `json:"ok"`
 	Skipped     string  `json:"skipped,omitempty"` // why it does not apply here; it is OK then
 	Error       string  `json:"error,omitempty"`   // why it could not be measured; it is not OK then
+	Waived      string  `json:"waived,omitempty"`  // by whom, until when and why; it is OK then, whatever was measured
 	Value       string  `json:"value"`
 	Measured    float64 `json:"measured"`
 	Limit       string  `json:"limit"`

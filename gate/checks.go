@@ -10,7 +10,7 @@ import (
 
 // Lag is check (1): how long a marker takes from the source through every lane.
 func Lag(b Bound, lag time.Duration, source string, err error) contract.Check {
-	c := bounded(1, "lag", b)
+	c := bounded(1, lagCheck, b)
 	c.Source = source
 	c.Hint = "replication goes on and catches up by itself; a target that cannot keep up needs fewer moves at once or less load, or a higher --" + b.Name
 	if err != nil {
@@ -35,7 +35,7 @@ const staleAfter = 5 * time.Second
 
 // Pace is check (2): p99 from capture to apply over the last minute.
 func Pace(b Bound, l Latency, err error) contract.Check {
-	c := bounded(2, "latency", b)
+	c := bounded(2, latencyCheck, b)
 	c.Source = "the lanes' histogram of the last minute, since they first caught up"
 	c.Hint = "a burst or a slow target leaves the histogram after a minute; a busy source, Kafka or target that stays slow needs a higher --" + b.Name
 	switch {
@@ -103,7 +103,7 @@ const oneMember = "one member"
 // Election is check (4), first half: the target's primary has been primary for
 // long enough.
 func Election(b Bound, s Set, err error) contract.Check {
-	c := bounded(4, "election", b)
+	c := bounded(4, electionCheck, b)
 	c.Limit = "none for " + b.Value.String()
 	c.Source = "replSetGetStatus of the primary of " + s.Shard
 	c.Hint = "it passes by itself once the primary has held for that long; look after a set that goes on electing"
@@ -123,7 +123,7 @@ func Election(b Bound, s Set, err error) contract.Check {
 // Secondaries is check (4), second half: the target's secondaries are not behind.
 // A member that does not answer is the business of [Answers].
 func Secondaries(b Bound, s Set, err error) contract.Check {
-	c := bounded(4, "secondaries", b)
+	c := bounded(4, secondariesCheck, b)
 	c.Source = "replSetGetStatus of the primary of " + s.Shard
 	c.Hint = "writes on the target wait for a majority: a secondary that stays behind needs less load, or a higher --" + b.Name
 	if err != nil {
@@ -251,7 +251,7 @@ func Return(w WayBack, err error) contract.Check {
 // only where the policy says to wait for it.
 func Open(w contract.OpenWork, wait time.Duration, err error) contract.Check {
 	c := contract.Check{
-		Number: 8, Name: "open", Unit: "ms", LimitSource: policy, Source: "operations of the shard",
+		Number: 8, Name: openCheck, Unit: "ms", LimitSource: policy, Source: "operations of the shard",
 		Limit: "shown only", Hint: "a fence aborts open transactions; drivers try them again",
 	}
 	if w.Way == "proxies" {

@@ -44,6 +44,15 @@ func Report(at time.Time, l Limits, open *contract.OpenWork, checks ...contract.
 	return r
 }
 
+// Names of checks that may be waived.
+const (
+	lagCheck         = "lag"
+	latencyCheck     = "latency"
+	electionCheck    = "election"
+	secondariesCheck = "secondaries"
+	openCheck        = "open"
+)
+
 // Sources of limits that no setting changes.
 const (
 	protocol = "protocol"

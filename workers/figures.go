@@ -108,7 +108,7 @@ func (c fleetCollector) Collect(ch chan<- prometheus.Metric) {
 		show(leaseLeft, l.Left, l.Shard, l.Holder, l.Mode, state)
 	}
 	for _, o := range f.Overrides {
-		show(overrideLeft, o.Left.Seconds(), string(o.Kind), o.Subject, o.Owner)
+		show(overrideLeft, o.Left.Seconds(), string(o.Kind), o.Of(), o.Owner)
 	}
 	for _, m := range f.Moves {
 		c.move(ch, m)

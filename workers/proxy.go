@@ -146,9 +146,18 @@ func reachedAt(host, listen string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// Policies implements [proxy.Policies].
+// Policies implements [proxy.Policies]: those of the databases, with what people have
+// raised for a while.
 func (p proxyPorts) Policies(ctx context.Context) (map[string][]byte, error) {
-	return p.store.Policies(ctx)
+	all, err := p.store.Policies(ctx)
+	if err != nil {
+		return nil, err
+	}
+	raised, err := p.store.RaisedQuotas(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return raiseQuotas(all, raised), nil
 }
 
 // dataUser gives the credentials of the data plane on a shard.

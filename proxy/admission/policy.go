@@ -68,6 +68,18 @@ func ParsePolicy(text []byte) (Policy, error) {
 	return p, p.Validate()
 }
 
+// Raised gives the policy with the quotas of by where those allow more. A database
+// without a quota has none then either.
+func (p Policy) Raised(by Policy) Policy {
+	if p.OpsPerSecond > 0 {
+		p.OpsPerSecond = max(p.OpsPerSecond, by.OpsPerSecond)
+	}
+	if p.BytesPerSecond > 0 {
+		p.BytesPerSecond = max(p.BytesPerSecond, by.BytesPerSecond)
+	}
+	return p
+}
+
 // Validate returns all problems at once.
 func (p *Policy) Validate() error {
 	var problems []error
