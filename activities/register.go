@@ -2,6 +2,7 @@ package activities
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -286,5 +287,20 @@ func (a *Activities) RecordPhase(ctx context.Context, in contract.PhaseInput) (c
 			return contract.None{}, err
 		}
 	}
+	if err := a.keepBurnIn(ctx, in); err != nil {
+		return contract.None{}, err
+	}
 	return contract.None{}, a.Store.SetAttention(ctx, in.Migration, in.Attention)
+}
+
+// keepBurnIn keeps how long a burn-in is to last that begins.
+func (a *Activities) keepBurnIn(ctx context.Context, in contract.PhaseInput) error {
+	if in.Phase != chunk.BurnIn || in.BurnIn == 0 {
+		return nil
+	}
+	b, err := json.Marshal(contract.BurnInStep{BurnIn: in.BurnIn})
+	if err != nil {
+		return err
+	}
+	return a.Store.SetStep(ctx, in.Migration, chunk.BurnIn, b)
 }

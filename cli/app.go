@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"os"
@@ -14,7 +13,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
 
-	"drover/contract"
 	"drover/devstack"
 	"drover/internal/config"
 	"drover/internal/failure"
@@ -128,27 +126,6 @@ func (a *app) withStarter(cmd *cobra.Command, do func(context.Context, *starter.
 	}
 	defer c.Close()
 	return do(cmd.Context(), starter.New(c))
-}
-
-// progress reads how far a move's running work has come.
-func (a *app) progress(ctx context.Context, ref contract.Ref) (*contract.Progress, error) {
-	if ref.Migration == 0 {
-		return nil, nil //nolint:nilnil // nothing is registered yet
-	}
-	store, err := metadata.Open(ctx, a.cfg.PostgresDSN)
-	if err != nil {
-		return nil, err
-	}
-	defer store.Close()
-	m, err := store.Migration(ctx, ref.Migration)
-	if err != nil {
-		return nil, err
-	}
-	var p contract.Progress
-	if err := json.Unmarshal(m.Progress, &p); err != nil || p.At.IsZero() {
-		return nil, nil //nolint:nilerr,nilnil // nothing was reported yet
-	}
-	return &p, nil
 }
 
 // newRegistry is a process's metrics.

@@ -24,11 +24,11 @@ import (
 )
 
 func newConsoleCommand(a *app) *cobra.Command {
-	var listen, ui string
+	var listen, ui, alarms string
 	c := &cobra.Command{
 		Use: "console", Short: "Serve a page that shows the fleet, its moves and switches", Args: cobra.NoArgs,
-		Long: "Serve a page that shows the fleet: who lives where, moves and why they wait, switches, leases, stragglers. It only reads, and works\n" +
-			"with a part of the stack down. Nobody logs in to it: keep --listen off public addresses. /fleet.json has the same as JSON.",
+		Long: "Serve a page that shows the fleet: who lives where and how hot it is, alarms, moves and why they wait, switches and how long writes\n" +
+			"waited, leases, stragglers. It only reads, and works with a part of the stack down. Nobody logs in to it: keep --listen off public addresses. /fleet.json has the same as JSON.",
 		Example: "  drover console --listen 127.0.0.1:8090",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := a.load(cmd, config.Common); err != nil {
@@ -37,17 +37,18 @@ func newConsoleCommand(a *app) *cobra.Command {
 			if s := a.runningStack(); s != nil && ui == "" {
 				ui = s.Temporal.UI
 			}
-			return a.serveConsole(cmd.Context(), listen, ui)
+			return a.serveConsole(cmd.Context(), listen, ui, alarms)
 		},
 	}
 	c.Flags().StringVar(&listen, "listen", "127.0.0.1:8090", "host:port of the page")
 	c.Flags().StringVar(&ui, "temporal-ui", "", "address of Temporal's UI, for links; empty: that of the running dev stack")
+	c.Flags().StringVar(&alarms, "alertmanager", "", "address of Alertmanager, whose alarms are shown, as http://127.0.0.1:9093; empty: those that the metadata shows by itself")
 	a.cfg.Flags(c.Flags(), config.Common)
 	return c
 }
 
 // serveConsole serves the page until ctx ends.
-func (a *app) serveConsole(ctx context.Context, listen, ui string) error {
+func (a *app) serveConsole(ctx context.Context, listen, ui, alarms string) error {
 	logger, err := a.logger()
 	if err != nil {
 		return &usageError{err}
@@ -62,6 +63,9 @@ func (a *app) serveConsole(ctx context.Context, listen, ui string) error {
 	c := &console.Console{
 		Fleet: a.fleet(), Read: func(ctx context.Context) (console.Snapshot, error) { return snapshot(ctx, store) }, Ask: ask.status,
 		Parts: a.consoleParts(), Log: logger, Now: time.Now,
+	}
+	if alarms != "" {
+		c.Alarms = console.Alertmanager(alarms)
 	}
 	if ui != "" {
 		c.Temporal = func(id string) string {
@@ -172,6 +176,8 @@ func snapshot(ctx context.Context, store *metadata.Store) (s console.Snapshot, e
 		func() error { s.Proxies, err = store.LiveProxies(ctx); return err },
 		func() error { s.Runs, err = store.Remediations(ctx, shownRepairs); return err },
 		func() error { s.Stop, err = store.RemediationStop(ctx); return err },
+		func() error { s.Loads, err = store.Loads(ctx); return err },
+		func() error { s.Windows, err = store.Windows(ctx, console.WindowsOf); return err },
 		func() error { return shownMovesOf(ctx, store, &s) },
 	} {
 		if err := read(); err != nil {

@@ -52,7 +52,7 @@ func newMigrateSwitch(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.printStatus(st, nil, "")
+				return a.printStatus(statusJSON{Status: st})
 			})
 		},
 	}

@@ -157,7 +157,7 @@ func (a *app) verb(name, short string) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.printStatus(st, nil, "")
+				return a.printStatus(statusJSON{Status: st})
 			})
 		},
 	}
@@ -195,15 +195,11 @@ func newMigrateStatus(a *app) *cobra.Command {
 		Use: "status CHUNK", Short: "Show where a move is and why it waits", Args: cobra.ExactArgs(1),
 		Long: "Show where a move is and why it waits. Exit status 3: it waits for a person.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			st, p, err := a.moveStatus(cmd, chunk.ID(args[0]))
+			st, err := a.moveStatus(cmd, chunk.ID(args[0]))
 			if err != nil {
 				return err
 			}
-			verified, err := a.verification(cmd.Context(), st.Ref)
-			if err != nil {
-				return err
-			}
-			if err := a.printStatus(st, p, verified); err != nil {
+			if err := a.printStatus(st); err != nil {
 				return err
 			}
 			if st.Attention != "" || st.Paused {
@@ -234,16 +230,17 @@ func newMigrateWatch(a *app) *cobra.Command {
 func (a *app) watch(ctx context.Context, s *starter.Starter, id chunk.ID) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	last := ""
+	last, blind := "", false
 	for {
 		st, err := s.Status(ctx, id)
 		if err != nil {
 			return err
 		}
-		p, err := a.progress(ctx, st.Ref)
-		if err != nil {
-			return err
+		p, _, err := a.beside(ctx, st.Ref)
+		if err != nil && !blind {
+			a.blind(err)
 		}
+		blind = err != nil
 		if line := watchLine(st, p); line != last {
 			last = line
 			if a.output == "json" {

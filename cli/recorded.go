@@ -16,30 +16,63 @@ import (
 )
 
 // moveStatus asks the workflow of a chunk's move. When it does not answer (no
-// worker, no Temporal, or it is too long ago) the metadata tells what it holds.
-func (a *app) moveStatus(cmd *cobra.Command, id chunk.ID) (st contract.Status, p *contract.Progress, err error) {
+// worker, no Temporal, or it is too long ago) the metadata tells what it holds; when
+// that does not answer, the workflow's word is shown without it.
+func (a *app) moveStatus(cmd *cobra.Command, id chunk.ID) (out statusJSON, err error) {
 	asked := a.withStarter(cmd, func(ctx context.Context, s *starter.Starter) error {
-		if st, err = s.Status(ctx, id); err != nil {
+		if out.Status, err = s.Status(ctx, id); err != nil {
 			return err
 		}
-		p, err = a.progress(ctx, st.Ref)
-		return err
+		var blind error
+		if out.Progress, out.Verification, blind = a.beside(ctx, out.Ref); blind != nil {
+			a.blind(blind)
+		}
+		return nil
 	})
 	if asked == nil {
-		return st, p, nil
+		return out, nil
 	}
 	err = a.withStore(cmd, func(ctx context.Context, store *metadata.Store) error {
-		st, p, err = recorded(ctx, store, id)
+		if out.Status, out.Progress, err = recorded(ctx, store, id); err != nil {
+			return err
+		}
+		out.Verification, err = verification(ctx, store, out.Ref)
 		return err
 	})
 	if err != nil {
 		if failure.HasCode(err, "migration.unknown") {
-			return st, nil, asked
+			return out, asked
 		}
-		return st, nil, fmt.Errorf("%w; and the metadata: %w", asked, err)
+		return out, fmt.Errorf("%w; and the metadata: %w", asked, err)
 	}
 	_, _ = fmt.Fprintf(a.env.Stderr, "drover: the move's workflow does not answer; this is what the metadata holds (%s)\n", firstLine(asked))
-	return st, p, nil
+	return out, nil
+}
+
+// blind says that the metadata could not be read for something that was shown.
+func (a *app) blind(err error) {
+	_, _ = fmt.Fprintf(a.env.Stderr, "drover: the metadata does not answer; this is the workflow's word, without progress and verification (%s)\n", firstLine(err))
+}
+
+// beside reads what the metadata holds of a move beside its workflow's word.
+func (a *app) beside(ctx context.Context, ref contract.Ref) (p *contract.Progress, verified string, err error) {
+	if ref.Migration == 0 {
+		return nil, "", nil // nothing is registered yet
+	}
+	store, err := a.openStore(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	defer store.Close()
+	m, err := store.Migration(ctx, ref.Migration)
+	if err != nil {
+		return nil, "", err
+	}
+	if json.Unmarshal(m.Progress, &p) != nil || p == nil || p.At.IsZero() {
+		p = nil // nothing was reported yet
+	}
+	verified, err = verification(ctx, store, ref)
+	return p, verified, err
 }
 
 func firstLine(err error) string {

@@ -21,8 +21,9 @@ type statusJSON struct {
 	Verification string             `json:"verification,omitempty"` // of what changes since the validation
 }
 
-func (a *app) printStatus(st contract.Status, p *contract.Progress, verified string) error {
-	return a.print(statusJSON{st, p, verified}, nil, func() [][]string {
+func (a *app) printStatus(st statusJSON) error {
+	return a.print(st, nil, func() [][]string {
+		p := st.Progress
 		rows := [][]string{
 			{"chunk", string(st.Chunk)},
 			{"phase", string(st.Phase)},
@@ -43,8 +44,8 @@ func (a *app) printStatus(st contract.Status, p *contract.Progress, verified str
 		case st.Import != nil && st.Import.Sort != "":
 			rows = append(rows, []string{"loaded", st.Import.Sort})
 		}
-		if verified != "" {
-			rows = append(rows, []string{"verification", verified})
+		if st.Verification != "" {
+			rows = append(rows, []string{"verification", st.Verification})
 		}
 		if st.WaitingFor != "" {
 			rows = append(rows, []string{"waiting for", st.WaitingFor})

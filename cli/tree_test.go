@@ -167,11 +167,25 @@ func TestUnreachableServersHaveHints(t *testing.T) {
 	t.Parallel()
 
 	settings := []string{"--postgres-dsn", "postgres://ann:hidden@127.0.0.1:1/fleet9?sslmode=disable&connect_timeout=1", "--secret", "s", "--temporal-address", "127.0.0.1:1", "--kafka-brokers", "127.0.0.1:1"}
-	code, _, errs := run(t, append([]string{"chunk", "list"}, settings...)...)
-	require.Equal(t, exitFailed, code)
-	require.Contains(t, errs, "reach the metadata at 127.0.0.1:1/fleet9")
-	require.Contains(t, errs, "hint: ")
-	require.NotContains(t, errs, "hidden")
+	const metadata, temporal = "reach the metadata at 127.0.0.1:1/fleet9", "connect to Temporal at 127.0.0.1:1"
+	for line, names := range map[string][]string{
+		"chunk list": {metadata}, "shard list": {metadata}, "db list": {metadata}, "migrate list": {metadata}, "lease list": {metadata},
+		"migrate timeline f/1": {metadata}, "balancer status": {metadata},
+		"migrate status f/1": {temporal, metadata}, "migrate watch f/1": {temporal}, "migrate gate f/1": {temporal},
+	} {
+		t.Run(line, func(t *testing.T) {
+			t.Parallel()
+
+			code, out, errs := run(t, append(strings.Fields(line), settings...)...)
+			require.Equal(t, exitFailed, code)
+			require.Empty(t, out)
+			for _, name := range names {
+				require.Contains(t, errs, name)
+			}
+			require.Contains(t, errs, "hint: ")
+			require.NotContains(t, errs, "hidden")
+		})
+	}
 }
 
 // Every command takes --output, and those that need no server answer in JSON.

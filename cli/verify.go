@@ -107,15 +107,7 @@ func verificationText(v contract.Verification, age time.Duration) string {
 
 // verification reads what the newest verification of a move says, "" when there
 // is none.
-func (a *app) verification(ctx context.Context, ref contract.Ref) (string, error) {
-	if ref.Migration == 0 {
-		return "", nil
-	}
-	store, err := metadata.Open(ctx, a.cfg.PostgresDSN)
-	if err != nil {
-		return "", err
-	}
-	defer store.Close()
+func verification(ctx context.Context, store *metadata.Store, ref contract.Ref) (string, error) {
 	attempts, err := store.Attempts(ctx, ref.Migration)
 	if err != nil {
 		return "", err

@@ -174,6 +174,12 @@ type PhaseInput struct {
 	Ref
 	Phase     chunk.Phase `json:"phase"`
 	Attention string      `json:"attention,omitempty"`
+	BurnIn    Duration    `json:"burnIn,omitempty"` // how long it is to last, where it begins
+}
+
+// BurnInStep is what the metadata keeps of a phase burn-in.
+type BurnInStep struct {
+	BurnIn Duration `json:"burnIn,omitempty"` // how long it is to last
 }
 
 // MigrateResult is what a finished move reports.

@@ -42,6 +42,28 @@ const waitedSQL = `select d.name, coalesce(sum(extract(epoch from
 		min((e->>'at')::timestamptz) filter (where e->>'state' in ('open', 'aborted')) as ended from jsonb_array_elements(a.timeline) e) x on x.began is not null
 	group by d.name order by d.name`
 
+// Window is how long one attempt kept writes waiting.
+type Window struct {
+	Seconds   float64
+	Published bool // else it went back
+}
+
+// Windows gives the windows of the attempts that ended within a time, oldest first: from
+// the fence until the source or the target had its grants again.
+func (s *Store) Windows(ctx context.Context, within time.Duration) ([]Window, error) {
+	const q = `select extract(epoch from x.ended - x.began)::float8, a.token is not null
+		from attempts a
+		join lateral (select min((e->>'at')::timestamptz) filter (where e->>'state' = 'fencing') as began,
+			min((e->>'at')::timestamptz) filter (where e->>'state' in ('open', 'aborted')) as ended from jsonb_array_elements(a.timeline) e) x on true
+		where x.began is not null and x.ended > clock_timestamp() - $1::interval order by x.ended`
+	rows, err := s.pool.Query(ctx, q, within)
+	if err != nil {
+		return nil, decode(err, "read the windows of switches")
+	}
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Window])
+	return all, decode(err, "read the windows of switches")
+}
+
 // MoveFigures is one leg of an unfinished move.
 type MoveFigures struct {
 	Migration   chunk.MigrationID
@@ -49,6 +71,7 @@ type MoveFigures struct {
 	Phase       chunk.Phase
 	Paused      bool
 	Attention   string
+	Step        json.RawMessage // the detail of the phase
 	Progress    json.RawMessage
 	Lanes       json.RawMessage // their last word
 	LanesAge    *float64        // seconds since then; nil: they never said anything
@@ -74,7 +97,7 @@ type LeaseFigures struct {
 }
 
 // moveFiguresSQL reads every leg of every unfinished move.
-const moveFiguresSQL = `select m.id, m.chunk, m.phase, m.paused, m.needs_attention, m.progress, m.lanes,
+const moveFiguresSQL = `select m.id, m.chunk, m.phase, m.paused, m.needs_attention, m.step, m.progress, m.lanes,
 	extract(epoch from clock_timestamp() - m.lanes_at)::float8,
 	coalesce(v.report, '{}'), extract(epoch from clock_timestamp() - v.at)::float8,
 	(select count(*) from mismatches x where x.migration = m.id and x.resolved_at is null),
@@ -87,10 +110,10 @@ const moveFiguresSQL = `select m.id, m.chunk, m.phase, m.paused, m.needs_attenti
 // Figures reads the state of the fleet in numbers.
 func (s *Store) Figures(ctx context.Context) (f Figures, err error) {
 	if f.Moves, err = figures(ctx, s, moveFiguresSQL, func(row pgx.CollectableRow) (m MoveFigures, err error) {
-		var progress, lanes, report []byte
-		err = row.Scan(&m.Migration, &m.Chunk, &m.Phase, &m.Paused, &m.Attention, &progress, &lanes, &m.LanesAge,
+		var step, progress, lanes, report []byte
+		err = row.Scan(&m.Migration, &m.Chunk, &m.Phase, &m.Paused, &m.Attention, &step, &progress, &lanes, &m.LanesAge,
 			&report, &m.ReportAge, &m.Mismatches, &m.Quarantined, &m.ServedFor)
-		m.Progress, m.Lanes, m.Report = progress, lanes, report
+		m.Step, m.Progress, m.Lanes, m.Report = step, progress, lanes, report
 		return m, err
 	}); err != nil {
 		return f, err

@@ -61,11 +61,13 @@ var (
 	moveVerifiedAge = figure("move_verification_age_seconds", "Time since the newest round of the verification.", ofLeg...)
 	moveBurnIn      = figure("move_burn_in_seconds", "For how long a move in burn-in has been served where it is now.", ofLeg...)
 
+	moveBurnInOver  = figure("move_burn_in_over_seconds", "For how long the burn-in of a move is over that nobody has completed; negative: so long is left of it.", ofLeg...)
+
 	fleetDescs = []*prometheus.Desc{
 		fleetUp, fleetProxies, fleetStragglers, fleetSilence, fleetOverdue, fleetWaited, fleetObjective, leaseHeld, leaseLeft, overrideLeft,
 		movePhase, movePaused, moveAttention,
 		moveSilence, moveLag, moveConverges, moveBacklog, moveApply, moveWrite, moveChanges, moveMismatches, moveQuarantined, moveVerified,
-		moveVerifiedAge, moveBurnIn,
+		moveVerifiedAge, moveBurnIn, moveBurnInOver,
 	}
 )
 
@@ -128,6 +130,10 @@ func (fleetCollector) move(ch chan<- prometheus.Metric, m metadata.MoveFigures) 
 	show(moveQuarantined, float64(m.Quarantined))
 	if m.Phase == chunk.BurnIn {
 		show(moveBurnIn, m.ServedFor)
+		var step contract.BurnInStep
+		if json.Unmarshal(m.Step, &step) == nil && step.BurnIn > 0 {
+			show(moveBurnInOver, m.ServedFor-time.Duration(step.BurnIn).Seconds())
+		}
 	}
 	if lanesRun(m) {
 		show(moveSilence, *m.LanesAge)

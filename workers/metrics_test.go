@@ -196,7 +196,7 @@ func TestFleetCollector(t *testing.T) {
 				Progress:  []byte(`{"pace":"not converging","backlog":10,"applyPerSecond":5,"writePerSecond":9}`),
 				ReportAge: &age, Report: []byte(`{"verified":12}`), Mismatches: 1,
 			},
-			{Migration: 5, Chunk: "flights/0002", Phase: chunk.BurnIn, LanesAge: &age, Paused: true, ServedFor: 100},
+			{Migration: 5, Chunk: "flights/0002", Phase: chunk.BurnIn, LanesAge: &age, Paused: true, ServedFor: 100, Step: []byte(`{"burnIn": "1m0s"}`)},
 		},
 	}
 	values := gathered(t, fleetCollector{func(context.Context) (metadata.Figures, error) { return f, nil }, time.Minute})
@@ -212,6 +212,7 @@ func TestFleetCollector(t *testing.T) {
 		"drover_move_verified_documents_total flights/0001 4":    12,
 		"drover_move_open_mismatches flights/0001 4":             1,
 		"drover_move_burn_in_seconds flights/0002 5":             100,
+		"drover_move_burn_in_over_seconds flights/0002 5":        40,
 		"drover_move_paused flights/0002 5":                      1,
 	} {
 		require.Contains(t, values, name)

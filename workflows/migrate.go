@@ -221,7 +221,7 @@ func (m *migration) recordPhase(ctx workflow.Context, p chunk.Phase) error {
 		return nil
 	}
 	_, err := flow.Call(ctx, flow.Quick(), contract.RecordPhase,
-		contract.PhaseInput{Ref: m.plan.Ref, Phase: p, Attention: m.status.Attention})
+		contract.PhaseInput{Ref: m.plan.Ref, Phase: p, Attention: m.status.Attention, BurnIn: m.in.BurnIn})
 	return err
 }
 

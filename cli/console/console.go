@@ -43,7 +43,12 @@ type Snapshot struct {
 	Proxies    []metadata.Proxy
 	Runs       []metadata.Remediation // that go on, or began within a day
 	Stop       *metadata.Stop
+	Loads      map[chunk.PlacementID]float64 // requests a second
+	Windows    []metadata.Window             // of the switches within [WindowsOf]
 }
+
+// WindowsOf is how long ago switches may have been that the histogram shows.
+const WindowsOf = 30 * 24 * time.Hour
 
 // Attempt is one switch with its steps.
 type Attempt struct {
@@ -66,6 +71,7 @@ type Console struct {
 	Read     func(context.Context) (Snapshot, error)                  // the metadata
 	Ask      func(context.Context, chunk.ID) (contract.Status, error) // a move's workflow; nil: nobody is asked
 	Parts    []Part
+	Alarms   func(context.Context) ([]Alarm, error) // those that Alertmanager holds; nil: there is none
 	Log      *slog.Logger
 	Now      func() time.Time
 
@@ -127,10 +133,17 @@ func (c *Console) page(ctx context.Context) Page {
 		g.Go(func() error {
 			ctx, cancel := context.WithTimeout(ctx, askTimeout)
 			defer cancel()
-			parts[i] = PartView{Name: p.Name, Address: p.Address, Without: p.Without, Up: true}
-			if err := p.Check(ctx); err != nil {
-				parts[i].Up, parts[i].Problem = false, err.Error()
-			}
+			parts[i] = partView(p.Name, p.Address, p.Without, p.Check(ctx))
+			return nil
+		})
+	}
+	var alarms []Alarm
+	var alarmErr error
+	if c.Alarms != nil {
+		g.Go(func() error {
+			ctx, cancel := context.WithTimeout(ctx, askTimeout)
+			defer cancel()
+			alarms, alarmErr = c.Alarms(ctx)
 			return nil
 		})
 	}
@@ -141,14 +154,27 @@ func (c *Console) page(ctx context.Context) Page {
 	} else {
 		v.Problem = readErr.Error()
 	}
-	meta := PartView{Name: "metadata (Postgres)", Address: c.Fleet, Without: "no move begins, switches or ends; applications are served on", Up: readErr == nil, Problem: v.Problem}
+	meta := partView("metadata (Postgres)", c.Fleet, "no move begins, switches or ends; applications are served on", readErr)
 	v.Parts = append([]PartView{meta}, parts...)
 	if c.kept != nil {
-		v.Age = now.Sub(c.kept.At).Round(time.Second)
+		v.Known, v.Age = true, now.Sub(c.kept.At).Round(time.Second)
 		v.fill(c.kept, c.waits(ctx, c.kept), c.Temporal, now)
+	}
+	v.alarms(c, alarms, alarmErr)
+	if c.Alarms != nil {
+		v.Parts = append(v.Parts, partView("Alertmanager", "", "the alarms shown are those that the metadata shows by itself", alarmErr))
 	}
 	c.last = &v
 	return v
+}
+
+// partView shows a part, which is down if there is an error.
+func partView(name, address, without string, err error) PartView {
+	p := PartView{Name: name, Address: address, Without: without, Up: err == nil}
+	if err != nil {
+		p.Problem = err.Error()
+	}
+	return p
 }
 
 // waits asks the workflows of unfinished moves why they wait. One that does not

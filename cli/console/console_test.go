@@ -8,6 +8,9 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,8 +28,8 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 // busyFleet is a fleet in which everything happens at once.
 func busyFleet() console.Snapshot {
 	secs, long := 2.0, 400.0
-	route := func(id chunk.ID, db, shard string) chunk.Route {
-		return chunk.Route{Chunk: chunk.Chunk{ID: id, Database: db}, Placement: chunk.Placement{Shard: shard}}
+	route := func(id chunk.ID, db, shard string, p chunk.PlacementID) chunk.Route {
+		return chunk.Route{Chunk: chunk.Chunk{ID: id, Database: db}, Placement: chunk.Placement{ID: p, Shard: shard}}
 	}
 	progress, err := json.Marshal(contract.Progress{Step: "import", Documents: 250, DocumentsTotal: 1000, PerSecond: 50, Since: noon.Add(-5 * time.Second), At: noon})
 	if err != nil {
@@ -39,11 +42,20 @@ func busyFleet() console.Snapshot {
 			{Name: "shard-a", Capabilities: chunk.Capabilities{Version: "7.0.4", SetName: "a", Members: 3}},
 			{Name: "shard-b", Capabilities: chunk.Capabilities{Version: "7.0.4", SetName: "b", Members: 3}},
 		},
-		Routes: []chunk.Route{route("flights/0001", "flights", "shard-a"), route("users/0001", "users", "shard-b")},
+		Routes: []chunk.Route{
+			route("flights/0001", "flights", "shard-a", 1), route("flights/0002", "flights", "shard-a", 2),
+			route("users/0001", "users", "shard-b", 3), route("users/0002", "users", "shard-b", 4),
+		},
+		Loads:   map[chunk.PlacementID]float64{1: 120, 2: 30.5, 3: 2},
+		Windows: windows(),
 		Moves: []metadata.Migration{
 			{
 				ID: 7, Lead: 7, Chunk: moving, TargetChunk: moving, Source: chunk.Placement{Shard: "shard-a"}, Target: chunk.Placement{Shard: "shard-b"},
 				Phase: chunk.Importing, Progress: progress, WorkflowID: "migrate/flights/0001", RequestedBy: "<ann>", CreatedAt: noon.Add(-time.Minute),
+			},
+			{
+				ID: 8, Lead: 8, Chunk: chunk.Chunk{ID: "users/0002", Database: "users"}, TargetChunk: chunk.Chunk{ID: "users/0002"}, Phase: chunk.BurnIn,
+				Source: chunk.Placement{Shard: "shard-a"}, Target: chunk.Placement{Shard: "shard-b"}, WorkflowID: "migrate/users/0002", CreatedAt: noon.Add(-2 * time.Hour),
 			},
 			{ID: 6, Chunk: chunk.Chunk{ID: "users/0001"}, Phase: chunk.Done, WorkflowID: "migrate/users/0001", CreatedAt: noon.Add(-time.Hour)},
 		},
@@ -59,11 +71,26 @@ func busyFleet() console.Snapshot {
 	}
 }
 
+// windows are those of a hundred switches, some of which went back.
+func windows() (out []metadata.Window) {
+	for i := range 90 {
+		out = append(out, metadata.Window{Seconds: 0.11 + float64(i)/1000, Published: true})
+	}
+	for range 6 {
+		out = append(out, metadata.Window{Seconds: 0.4, Published: true})
+	}
+	for range 4 {
+		out = append(out, metadata.Window{Seconds: 1.2})
+	}
+	return out
+}
+
 // fixture is a console whose parts fail when they are told to.
 type fixture struct {
 	c                 *console.Console
 	metaDown, askDown bool
 	kafkaDown         bool
+	figures           func(*metadata.Figures) // changes them
 	now               time.Time
 }
 
@@ -76,7 +103,11 @@ func newFixture() *fixture {
 			if f.metaDown {
 				return console.Snapshot{}, errors.New("connection refused")
 			}
-			return busyFleet(), nil
+			s := busyFleet()
+			if f.figures != nil {
+				f.figures(&s.Figures)
+			}
+			return s, nil
 		},
 		Ask: func(context.Context, chunk.ID) (contract.Status, error) {
 			if f.askDown {
@@ -119,7 +150,9 @@ func TestPageShowsTheFleet(t *testing.T) {
 	for _, want := range []string{
 		"shard-a", "7.0.4, 3 members", "users/0001", "importing to shard-b", "25%", "15s", "the loaders", "copy slices",
 		`href="http://ui/workflows/migrate/flights/0001"`, "drained 30.0", "50.0 ms", "migration 7", "Stragglers: writes", "p41", "waits for the lease",
-		"p1 at 10.0.0.1:27017", "&lt;ann&gt;",
+		"p1 at 10.0.0.1:27017", "&lt;ann&gt;", "2 chunks, 150.5 requests/s", "<u>120.0</u>", "moving hot", "chunk kept",
+		"depend on it: importing of flights/0001, way back of users/0002", "96 published, 4 went back; of the published: p50 157 ms, p99 400 ms, longest 400 ms",
+		"CaptureSilent", "Nothing has been captured of shard-b for 400 s",
 	} {
 		require.Contains(t, body, want)
 	}
@@ -171,4 +204,80 @@ func TestReadOnlyAndJSON(t *testing.T) {
 	require.Equal(t, chunk.ID("flights/0001"), page.Shards[1].Arriving[0].ID)
 	require.True(t, page.Shards[1].Silent)
 	require.False(t, page.Shards[0].Silent)
+	require.InDelta(t, 150.5, page.Shards[0].Heat, 1e-9)
+	require.Equal(t, []int{0, 0, 90, 0, 6, 0, 4, 0}, counts(page.Windows))
+}
+
+// counts are the heights of a histogram.
+func counts(h console.Histogram) (out []int) {
+	for _, b := range h.Buckets {
+		out = append(out, b.Published+b.WentBack)
+	}
+	return out
+}
+
+// Alertmanager's alarms are shown where there is one; when it does not answer, that is
+// said, and what the metadata shows by itself is there.
+func TestAlarms(t *testing.T) {
+	t.Parallel()
+
+	broken := false
+	manager := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if broken || r.URL.Path != "/api/v2/alerts" || r.URL.Query().Get("silenced") != "false" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = io.WriteString(w, `[{"labels": {"alertname": "MovePausedLong", "severity": "ticket"}, "startsAt": "2026-03-01T08:00:00Z",
+			"annotations": {"summary": "The move of <f/1> has been paused", "runbook_url": "docs/alarms.md#movepausedlong"}},
+			{"labels": {"alertname": "WorkersGone", "severity": "page"}, "startsAt": "2026-03-01T11:00:00Z", "annotations": {}}]`)
+	}))
+	defer manager.Close()
+	f := newFixture()
+	f.c.Alarms = console.Alertmanager(manager.URL + "/")
+	_, body := f.get(t, http.MethodGet, "/")
+	require.Contains(t, body, "The move of &lt;f/1&gt; has been paused")
+	require.Contains(t, body, "as Alertmanager has them")
+	require.Contains(t, body, "4h1m0s")
+	require.Less(t, strings.Index(body, "WorkersGone"), strings.Index(body, "MovePausedLong"), "pages come first")
+	require.NotContains(t, body, "CaptureSilent", "Alertmanager knows better")
+
+	broken = true
+	_, body = f.get(t, http.MethodGet, "/")
+	require.Contains(t, body, "it answers 503")
+	require.Contains(t, body, "CaptureSilent")
+	f.metaDown = true
+	_, body = f.get(t, http.MethodGet, "/")
+	require.Contains(t, body, "MetadataUnreadable")
+}
+
+// What the console calls an alarm is one of those in deploy/alerts, of that severity.
+func TestAlarmsOfTheMetadataAreRules(t *testing.T) {
+	t.Parallel()
+
+	f := newFixture()
+	f.figures = func(x *metadata.Figures) {
+		x.Overdue = time.Minute
+		x.Stragglers = map[string]int64{"shard-a": 2}
+		x.Moves = []metadata.MoveFigures{{Chunk: "flights/0001", Attention: "look", Mismatches: 1}}
+		x.Leases = []metadata.LeaseFigures{{Shard: "shard-a", Holder: "ann", Left: -400}}
+	}
+	_, body := f.get(t, http.MethodGet, "/fleet.json")
+	var page console.Page
+	require.NoError(t, json.Unmarshal([]byte(body), &page))
+	require.Len(t, page.Alarms, 6)
+	files, err := filepath.Glob("../../deploy/alerts/*.yml")
+	require.NoError(t, err)
+	var rules strings.Builder
+	for _, name := range files {
+		b, err := os.ReadFile(name) //nolint:gosec // of this repository
+		require.NoError(t, err)
+		rules.Write(b)
+	}
+	for _, a := range page.Alarms {
+		_, rule, ok := strings.Cut(rules.String(), "- alert: "+a.Name+"\n")
+		require.True(t, ok, a.Name)
+		rule, _, _ = strings.Cut(rule, "- alert: ")
+		require.Contains(t, rule, "severity: "+a.Severity, a.Name)
+		require.Contains(t, rule, a.Runbook)
+	}
 }

@@ -18,6 +18,7 @@ type Page struct {
 	At      time.Time     `json:"at"`
 	Fleet   string        `json:"fleet"`
 	Problem string        `json:"problem,omitempty"` // why the metadata was not read
+	Known   bool          `json:"known"`             // whether the metadata was ever read
 	Age     time.Duration `json:"age"`               // of what is shown
 	Parts   []PartView    `json:"parts"`
 
@@ -25,6 +26,9 @@ type Page struct {
 	Moves      []MoveView      `json:"moves"`
 	Past       []MoveView      `json:"past"` // the newest that are over
 	Switches   []SwitchView    `json:"switches"`
+	Windows    Histogram       `json:"windows"`
+	Alarms     []AlarmView     `json:"alarms"`
+	AlarmsFrom string          `json:"alarmsFrom"`
 	Leases     []LeaseView     `json:"leases"`
 	Stragglers []StragglerView `json:"stragglers"`
 	Repairs    []RepairView    `json:"repairs"`
@@ -48,8 +52,12 @@ type ShardView struct {
 	Silence  string      `json:"captureSilence"` // of its capture
 	Silent   bool        `json:"captureSilent"`
 	Leased   string      `json:"leased,omitempty"`
+	Heat     float64     `json:"requestsPerSecond"` // of all its chunks
+	Warm     int         `json:"-"`                 // percent of the hottest shard
+	Depends  []string    `json:"depends"`           // who needs this shard, besides the chunks that live there
 	Chunks   []ChunkView `json:"chunks"`
 	Arriving []ChunkView `json:"arriving"` // copies of moves that end here
+	Kept     []ChunkView `json:"kept"`     // old copies, for a way back
 }
 
 // ChunkView is one chunk on a shard.
@@ -57,6 +65,8 @@ type ChunkView struct {
 	ID     chunk.ID `json:"id"`
 	Hue    int      `json:"-"` // one for each database
 	Moving string   `json:"moving,omitempty"`
+	Heat   float64  `json:"requestsPerSecond"`
+	Warm   int      `json:"-"` // percent of the hottest chunk
 }
 
 // MoveView is one move.
@@ -163,6 +173,7 @@ func (v *Page) fill(s *Snapshot, waits map[chunk.ID]contract.Status, link func(s
 		v.Moves = append(v.Moves, w)
 	}
 	v.switches(s, ago)
+	v.Windows = histogram(s.Windows)
 	for _, l := range s.Leases {
 		state := "granted"
 		if l.Waiting {
@@ -182,45 +193,6 @@ func (v *Page) fill(s *Snapshot, waits map[chunk.ID]contract.Status, link func(s
 	}
 	if s.Stop != nil {
 		v.Stopped = fmt.Sprintf("by %s, %s ago: %s", s.Stop.By, ago(s.Stop.At), s.Stop.Reason)
-	}
-}
-
-// shards shows who lives where.
-func (v *Page) shards(s *Snapshot) {
-	moving, arriving := map[chunk.ID]string{}, map[string][]ChunkView{}
-	for _, m := range s.Moves {
-		if m.Phase.Final() {
-			continue
-		}
-		moving[m.Chunk.ID] = fmt.Sprintf("%s to %s", m.Phase, m.Target.Shard)
-		arriving[m.Target.Shard] = append(arriving[m.Target.Shard], ChunkView{m.TargetChunk.ID, hue(m.Chunk.Database), string(m.Phase)})
-	}
-	live := map[string][]ChunkView{}
-	for _, r := range s.Routes {
-		live[r.Placement.Shard] = append(live[r.Placement.Shard], ChunkView{r.Chunk.ID, hue(r.Chunk.Database), moving[r.Chunk.ID]})
-	}
-	leased := map[string][]string{}
-	for _, l := range s.Leases {
-		leased[l.Shard] = append(leased[l.Shard], fmt.Sprintf("%s %s", l.Mode, l.Holder))
-	}
-	silence := map[string]*float64{}
-	for _, c := range s.Figures.Captures {
-		silence[c.Shard] = c.Silence
-	}
-	for _, sh := range s.Shards {
-		w := ShardView{
-			Name: sh.Name, About: fmt.Sprintf("%s %s, %d members", sh.Capabilities.SetName, sh.Capabilities.Version, sh.Capabilities.Members),
-			Chunks: live[sh.Name], Silence: "never captured", Silent: true, Leased: strings.Join(leased[sh.Name], ", "),
-		}
-		for _, c := range arriving[sh.Name] {
-			if !slices.ContainsFunc(w.Chunks, func(x ChunkView) bool { return x.ID == c.ID }) {
-				w.Arriving = append(w.Arriving, c)
-			}
-		}
-		if secs := silence[sh.Name]; secs != nil {
-			w.Silence, w.Silent = time.Duration(*secs*float64(time.Second)).Round(time.Second).String(), *secs > 60
-		}
-		v.Shards = append(v.Shards, w)
 	}
 }
 

@@ -45,6 +45,12 @@ var figureCases = map[string]func(*testing.T, *fleet){
 		const month = `date_trunc('month', clock_timestamp(), 'UTC')`
 		set(month+` + interval '1 ms'`, month+` + interval '501 ms'`)
 		require.InDelta(t, 0.5, waited(), 1e-6)
+		all, err := f.Windows(t.Context(), 40*24*time.Hour)
+		require.NoError(t, err)
+		require.Equal(t, []metadata.Window{{Seconds: 0.5, Published: true}}, all)
+		none, err := f.Windows(t.Context(), time.Nanosecond)
+		require.NoError(t, err)
+		require.Empty(t, none, "that is longer ago")
 		set(month+` - interval '3 s'`, month+` + interval '250 ms'`)
 		require.InDelta(t, 0.25, waited(), 1e-6, "what was before the month does not count")
 		set(month+` - interval '3 s'`, month+` - interval '1 s'`)
