@@ -75,7 +75,7 @@ var rules = []rule{
 	// The simulator frames messages as the proxy does; proxy/wire knows nothing of proxies.
 	{"shard/shardsim", "proxy/wire " + vocabulary, driver + " " + basics},
 	// What performs an operation on a real set knows what an operation is.
-	{"shard/replset", "remediation shard " + vocabulary + " " + support, driver + " " + basics},
+	{"shard/replset/...", "remediation shard/... " + vocabulary + " " + support, driver + " " + basics},
 	{"shard/...", "shard/... " + vocabulary + " " + support, driver + " " + basics},
 	{"metadata/...", "metadata/... " + vocabulary + " " + support, postgres + " " + bsonOnly + " " + basics},
 	{"cdc/...", "cdc/... " + vocabulary + " " + support, driver + " " + kafka + " " + s3 + " " + basics},
@@ -93,6 +93,7 @@ var rules = []rule{
 	{"demo/...", "...", "..."},
 	{"bench/...", "...", "..."},
 	{"test/...", "...", "..."},
+	{"examples/...", "...", "..."},
 	{"tools/...", "...", "..."},
 	{"scripts/...", "...", "..."},
 }

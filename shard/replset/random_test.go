@@ -28,27 +28,27 @@ func randomLayouts() []remediation.Layout {
 
 // harm does one thing to a random member that is no arbiter.
 func (b *bench) harm(r *rand.Rand) string {
-	i := r.IntN(len(b.layout.Slots))
-	host := b.hosts[i]
-	if b.layout.Slots[i].Arbiter {
+	i := r.IntN(len(b.Layout.Slots))
+	host := b.Hosts[i]
+	if b.Layout.Slots[i].Arbiter {
 		return "nothing"
 	}
 	harms := []struct {
 		name string
 		do   func()
 	}{
-		{"kill", func() { b.sim.Kill(host) }},
-		{"stall", func() { b.sim.Stall(host) }},
-		{"mute", func() { b.sim.Mute(host) }},
-		{"lag", func() { b.sim.Lag(host, time.Minute) }},
+		{"kill", func() { b.Sim.Kill(host) }},
+		{"stall", func() { b.Sim.Stall(host) }},
+		{"mute", func() { b.Sim.Mute(host) }},
+		{"lag", func() { b.Sim.Lag(host, time.Minute) }},
 		{"recover", func() {
-			if host != b.sim.Primary() {
-				b.sim.Recover(host, 2*time.Minute)
+			if host != b.Sim.Primary() {
+				b.Sim.Recover(host, 2*time.Minute)
 			}
 		}},
-		{"lose", func() { b.sim.Lose(host) }},
-		{"oplog", func() { b.sim.SetOplog(host, 1000) }},
-		{"step up", func() { b.sim.StepUp(host) }},
+		{"lose", func() { b.Sim.Lose(host) }},
+		{"oplog", func() { b.Sim.SetOplog(host, 1000) }},
+		{"step up", func() { b.Sim.StepUp(host) }},
 	}
 	h := harms[r.IntN(len(harms))]
 	h.do()
@@ -72,26 +72,26 @@ func TestRandomDamageIsRepairedAsPredicted(t *testing.T) {
 				spares = append(spares, []string{"a", "b", "c"}[r.IntN(3)])
 			}
 			b := setup(t, layouts[r.IntN(len(layouts))], spares...)
-			require.True(t, b.sim.Put("app.c", bson.D{{Key: "_id", Value: 1}}))
+			require.True(t, b.Sim.Put("app.c", bson.D{{Key: "_id", Value: 1}}))
 			var did []string
 			for range 1 + r.IntN(3) {
 				did = append(did, b.harm(r))
 			}
-			b.sim.Advance(2 * time.Minute)
-			if !b.sim.HasMajority() || b.sim.Primary() == "" {
+			b.Sim.Advance(2 * time.Minute)
+			if !b.Sim.HasMajority() || b.Sim.Primary() == "" {
 				b.needsAPerson(t, did)
 				return
 			}
 			e := b.executor(t)
 			v, err := e.Look(t.Context())
-			require.NoError(t, err, "%s after %v", b.layout.Name, did)
+			require.NoError(t, err, "%s after %v", b.Layout.Name, did)
 			plan, err := e.Planner.Plan(v)
 			require.NoError(t, err)
 			out, err := e.Run(t.Context())
-			require.NoError(t, err, "%s after %v", b.layout.Name, did)
-			require.GreaterOrEqual(t, out.To.Compare(plan.To), 0, "%s after %v: promised %s, is %s", b.layout.Name, did, plan.To, out.To)
-			require.False(t, b.lost, "%s after %v: the majority was lost", b.layout.Name, did)
-			require.Len(t, b.sim.Documents(b.sim.Primary(), "app.c"), 1, "%s after %v", b.layout.Name, did)
+			require.NoError(t, err, "%s after %v", b.Layout.Name, did)
+			require.GreaterOrEqual(t, out.To.Compare(plan.To), 0, "%s after %v: promised %s, is %s", b.Layout.Name, did, plan.To, out.To)
+			require.False(t, b.Lost, "%s after %v: the majority was lost", b.Layout.Name, did)
+			require.Len(t, b.Sim.Documents(b.Sim.Primary(), "app.c"), 1, "%s after %v", b.Layout.Name, did)
 		})
 	}
 }
@@ -103,11 +103,11 @@ func (b *bench) needsAPerson(t *testing.T, did []string) {
 
 	out, err := b.executor(t).Run(t.Context())
 	if err != nil {
-		require.False(t, failure.Is(err, failure.Invalid), "%s after %v: %v", b.layout.Name, did, err)
+		require.False(t, failure.Is(err, failure.Invalid), "%s after %v: %v", b.Layout.Name, did, err)
 	}
 	for _, d := range out.Done {
 		if d.Order.Name == "rebuild" || d.Order.Name == "replace" {
-			require.True(t, b.sim.HasMajority(), "%s after %v: %v", b.layout.Name, did, out.Done)
+			require.True(t, b.Sim.HasMajority(), "%s after %v: %v", b.Layout.Name, did, out.Done)
 		}
 	}
 }

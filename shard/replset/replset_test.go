@@ -6,38 +6,22 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"drover/chunk"
 	"drover/internal/failure"
 	"drover/internal/stoppoint"
 	"drover/remediation"
-	"drover/shard"
 	"drover/shard/replset"
+	"drover/shard/replset/replsettest"
 	"drover/shard/shardsim"
 )
 
-const secret = "the fleet's secret"
-
 // bench is a simulated set with what works on it.
-type bench struct {
-	sim    *shardsim.Set
-	set    *replset.ReplicaSet
-	layout remediation.Layout
-	hosts  []string
-
-	mu       sync.Mutex
-	machines []remediation.Machine
-	calls    []string // of the hook
-	failing  error    // what the hook answers next
-	onPause  func()
-	lost     bool // the majority was lost, seen at any pause
-}
+type bench struct{ *replsettest.World }
 
 // slot is one voter of a layout.
 func slot(zone string, priority float64) remediation.Slot {
@@ -53,106 +37,19 @@ func three() remediation.Layout {
 func setup(t *testing.T, l remediation.Layout, spares ...string) *bench {
 	t.Helper()
 
-	o := shardsim.Options{Auto: true, Spares: len(spares)}
-	for _, s := range l.Slots {
-		o.Members = append(o.Members, shardsim.Member{Votes: s.Votes, Priority: s.Priority, Hidden: s.Hidden, Delay: s.Delay, Arbiter: s.Arbiter, OplogMB: s.OplogMB})
-	}
-	sim, err := shardsim.New(o)
+	w, err := replsettest.New(l, spares...)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, sim.Close()) })
-	b := &bench{sim: sim, layout: l, hosts: sim.Hosts()}
-	for i, s := range l.Slots {
-		b.machines = append(b.machines, remediation.Machine{Host: b.hosts[i], Zone: s.Zone, Instance: s.Instance})
-	}
-	for i, zone := range spares {
-		b.machines = append(b.machines, remediation.Machine{Host: b.hosts[len(l.Slots)+i], Zone: zone, Instance: "m"})
-	}
-	cluster := bson.D{{Key: "resource", Value: bson.D{{Key: "cluster", Value: true}}}, {Key: "actions", Value: bson.A{
-		"replSetGetStatus", "replSetGetConfig", "replSetConfigure", "replSetStateChange", "replSetResizeOplog",
-	}}}
-	oplog := bson.D{{Key: "resource", Value: bson.D{{Key: "db", Value: "local"}, {Key: "collection", Value: "oplog.rs"}}}, {Key: "actions", Value: bson.A{"collStats"}}}
-	sim.AddUser(chunk.RemediatorUser, shard.Password(secret, "s1", chunk.RemediatorUser), cluster, oplog)
-	sim.Advance(3 * time.Minute)
-	b.set = b.open(t, "rs")
-	return b
-}
-
-// open connects to the set under a name.
-func (b *bench) open(t *testing.T, name string) *replset.ReplicaSet {
-	t.Helper()
-
-	set, err := replset.Open(chunk.Shard{Name: "s1", URI: b.sim.URI(), Capabilities: chunk.Capabilities{SetName: name}}, secret, replset.Options{
-		Machines: b.inventory, Nodes: b, Answer: 500 * time.Millisecond, Confirm: 10 * time.Second, Pause: b.pause,
-	})
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Second)
-		defer cancel()
-		_ = set.Close(ctx) // members that are down take no goodbye
-	})
-	return set
-}
-
-// inventory lists the machines as they are.
-func (b *bench) inventory(context.Context) ([]remediation.Machine, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	all := slices.Clone(b.machines)
-	for i := range all {
-		all[i].Gone = b.sim.Gone(all[i].Host)
-	}
-	return all, nil
-}
-
-// pause lets the set's time pass.
-func (b *bench) pause(ctx context.Context, d time.Duration) error {
-	b.sim.Advance(d)
-	b.lost = b.lost || !b.sim.HasMajority()
-	if b.onPause != nil {
-		b.onPause()
-	}
-	return context.Cause(ctx)
-}
-
-// hook notes a call and gives what it is to answer.
-func (b *bench) hook(call string) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.calls = append(b.calls, call)
-	err := b.failing
-	b.failing = nil
-	return err
-}
-
-// Rebuild implements [replset.Nodes].
-func (b *bench) Rebuild(_ context.Context, n replset.Node) error {
-	if err := b.hook("rebuild " + n.Host); err != nil {
-		return err
-	}
-	return b.sim.Wipe(n.Host, n.OplogMB)
-}
-
-// Provision implements [replset.Nodes].
-func (b *bench) Provision(_ context.Context, n replset.Node) error {
-	if err := b.hook("provision " + n.Host); err != nil {
-		return err
-	}
-	return b.sim.Wipe(n.Host, n.OplogMB)
-}
-
-// Release implements [replset.Nodes].
-func (b *bench) Release(_ context.Context, n replset.Node) error {
-	b.sim.Kill(n.Host)
-	return b.hook("release " + n.Host)
+	t.Cleanup(func() { require.NoError(t, w.Close(context.WithoutCancel(t.Context()))) })
+	return &bench{w}
 }
 
 // executor works on the set.
 func (b *bench) executor(t *testing.T) *remediation.Executor {
 	t.Helper()
 
-	p, err := remediation.NewPlanner(b.layout, remediation.DefaultCosts, 0)
+	e, err := b.Executor()
 	require.NoError(t, err)
-	return &remediation.Executor{Planner: p, Shard: b.set, Execute: true, Observer: remediation.Observer{Limits: remediation.Limits{ComingBack: 10 * time.Minute}}}
+	return e
 }
 
 // run executes to the end and wants full health.
@@ -186,15 +83,15 @@ func TestEachOperation(t *testing.T) {
 		harm   func(b *bench)
 		want   []string
 	}{
-		"down":            {three(), nil, func(b *bench) { b.sim.Kill(b.hosts[1]) }, rebuilt},
-		"stalled":         {three(), nil, func(b *bench) { b.sim.Stall(b.hosts[2]); b.sim.Advance(2 * time.Minute) }, rebuilt},
-		"stale report":    {three(), nil, func(b *bench) { b.sim.Mute(b.hosts[2]); b.sim.Advance(2 * time.Minute) }, rebuilt},
-		"stalled primary": {three(), nil, func(b *bench) { b.sim.Stall(b.hosts[0]); b.sim.Advance(2 * time.Minute) }, append([]string{"step-down"}, rebuilt...)},
-		"lagging":         {three(), nil, func(b *bench) { b.sim.Lag(b.hosts[1], time.Minute) }, []string{"await"}},
-		"recovering":      {three(), nil, func(b *bench) { b.sim.Recover(b.hosts[1], time.Minute) }, []string{"await"}},
-		"small oplog":     {three(), nil, func(b *bench) { b.sim.SetOplog(b.hosts[1], 1000) }, []string{"resize-oplog"}},
-		"election is due": {three(), nil, func(b *bench) { b.sim.Kill(b.hosts[0]); b.sim.Start(b.hosts[0]) }, []string{"await-election"}},
-		"machine is gone": {three(), []string{"b"}, func(b *bench) { b.sim.Lose(b.hosts[1]) },
+		"down":            {three(), nil, func(b *bench) { b.Sim.Kill(b.Hosts[1]) }, rebuilt},
+		"stalled":         {three(), nil, func(b *bench) { b.Sim.Stall(b.Hosts[2]); b.Sim.Advance(2 * time.Minute) }, rebuilt},
+		"stale report":    {three(), nil, func(b *bench) { b.Sim.Mute(b.Hosts[2]); b.Sim.Advance(2 * time.Minute) }, rebuilt},
+		"stalled primary": {three(), nil, func(b *bench) { b.Sim.Stall(b.Hosts[0]); b.Sim.Advance(2 * time.Minute) }, append([]string{"step-down"}, rebuilt...)},
+		"lagging":         {three(), nil, func(b *bench) { b.Sim.Lag(b.Hosts[1], time.Minute) }, []string{"await"}},
+		"recovering":      {three(), nil, func(b *bench) { b.Sim.Recover(b.Hosts[1], time.Minute) }, []string{"await"}},
+		"small oplog":     {three(), nil, func(b *bench) { b.Sim.SetOplog(b.Hosts[1], 1000) }, []string{"resize-oplog"}},
+		"election is due": {three(), nil, func(b *bench) { b.Sim.Kill(b.Hosts[0]); b.Sim.Start(b.Hosts[0]) }, []string{"await-election"}},
+		"machine is gone": {three(), []string{"b"}, func(b *bench) { b.Sim.Lose(b.Hosts[1]) },
 			[]string{"set-priority", "take-vote", "replace", "give-vote", "set-priority"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -204,7 +101,7 @@ func TestEachOperation(t *testing.T) {
 			test.harm(b)
 			out := b.run(t)
 			require.Equal(t, test.want, names(out))
-			require.False(t, b.lost, "the majority was lost")
+			require.False(t, b.Lost, "the majority was lost")
 			again, err := b.executor(t).Run(t.Context())
 			require.NoError(t, err)
 			require.Empty(t, again.Done, "a second run finds nothing to do")
@@ -234,10 +131,10 @@ func TestAnotherLayout(t *testing.T) {
 			t.Parallel()
 
 			b := setup(t, three(), test.spares...)
-			b.layout = remediation.Layout{Name: name, Slots: test.slots}
+			b.Layout = remediation.Layout{Name: name, Slots: test.slots}
 			out := b.run(t)
 			require.Contains(t, names(out), test.want)
-			require.False(t, b.lost)
+			require.False(t, b.Lost)
 		})
 	}
 }
@@ -253,7 +150,7 @@ func TestExecutorCrashesAtEachStep(t *testing.T) {
 				t.Parallel()
 
 				b := setup(t, three())
-				b.sim.Kill(b.hosts[1])
+				b.Sim.Kill(b.Hosts[1])
 				crash, passed := errors.New("crash"), 0
 				e := b.executor(t)
 				e.Stops = stoppoint.New(func(_ context.Context, at string) error {
@@ -268,8 +165,8 @@ func TestExecutorCrashesAtEachStep(t *testing.T) {
 				_, err := e.Run(t.Context())
 				require.ErrorIs(t, err, crash)
 				b.run(t)
-				require.Equal(t, []string{"rebuild " + b.hosts[1]}, b.calls)
-				require.False(t, b.lost)
+				require.Equal(t, []string{"rebuild " + b.Hosts[1]}, b.Calls)
+				require.False(t, b.Lost)
 			})
 		}
 	}
@@ -283,33 +180,33 @@ func TestFaultsWhileAPlanIsFollowed(t *testing.T) {
 	five := remediation.Layout{Name: "five", Slots: []remediation.Slot{slot("a", 2), slot("a", 1), slot("b", 1), slot("b", 1), slot("c", 1)}}
 	for name, harm := range map[string]func(b *bench){
 		"another member dies": func(b *bench) {
-			b.onPause = func() { b.onPause = nil; b.sim.Kill(b.hosts[3]) }
+			b.OnPause = func() { b.OnPause = nil; b.Sim.Kill(b.Hosts[3]) }
 		},
 		"the primary dies": func(b *bench) {
-			b.onPause = func() { b.onPause = nil; b.sim.Kill(b.hosts[0]) }
+			b.OnPause = func() { b.OnPause = nil; b.Sim.Kill(b.Hosts[0]) }
 		},
 		"reconfiguration is refused": func(b *bench) {
-			b.sim.Inject(shardsim.Fault{Stage: shardsim.Checked, Match: shardsim.Command("replSetReconfig", ""), Times: 2, Code: 74})
+			b.Sim.Inject(shardsim.Fault{Stage: shardsim.Checked, Match: shardsim.Command("replSetReconfig", ""), Times: 2, Code: 74})
 		},
 		"its answer is lost": func(b *bench) {
-			b.sim.Inject(shardsim.Fault{Stage: shardsim.Done, Match: shardsim.Command("replSetReconfig", ""), Times: 2, Drop: true})
+			b.Sim.Inject(shardsim.Fault{Stage: shardsim.Done, Match: shardsim.Command("replSetReconfig", ""), Times: 2, Drop: true})
 		},
 		"another change comes between": func(b *bench) {
-			b.sim.Inject(shardsim.Fault{Stage: shardsim.Arrived, Match: shardsim.Command("replSetReconfig", ""), Times: 1, Do: func() { b.sim.StepUp(b.hosts[4]) }})
+			b.Sim.Inject(shardsim.Fault{Stage: shardsim.Arrived, Match: shardsim.Command("replSetReconfig", ""), Times: 1, Do: func() { b.Sim.StepUp(b.Hosts[4]) }})
 		},
 		"readings fail": func(b *bench) {
-			b.sim.Inject(shardsim.Fault{Stage: shardsim.Arrived, Match: shardsim.Command("replSetGetStatus", b.hosts[2]), Times: 3, Drop: true})
+			b.Sim.Inject(shardsim.Fault{Stage: shardsim.Arrived, Match: shardsim.Command("replSetGetStatus", b.Hosts[2]), Times: 3, Drop: true})
 		},
-		"the hook fails once": func(b *bench) { b.failing = errors.New("no room in the rack") },
+		"the hook fails once": func(b *bench) { b.Failing = errors.New("no room in the rack") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 
 			b := setup(t, five)
-			b.sim.Kill(b.hosts[1])
+			b.Sim.Kill(b.Hosts[1])
 			harm(b)
 			b.run(t)
-			require.False(t, b.lost, "the majority was lost")
+			require.False(t, b.Lost, "the majority was lost")
 		})
 	}
 }
@@ -320,17 +217,17 @@ func TestReconfigureComparesWithWhatWasRead(t *testing.T) {
 	t.Parallel()
 
 	b := setup(t, three())
-	_, err := b.set.Look(t.Context())
+	_, err := b.Set.Look(t.Context())
 	require.NoError(t, err)
-	edit := remediation.Edit{Set: []remediation.Member{{Host: b.hosts[1], Votes: 1, Priority: 0}}}
-	require.True(t, b.sim.StepUp(b.hosts[1]))
-	require.True(t, b.sim.StepUp(b.hosts[0]))
-	err = b.set.Reconfigure(t.Context(), edit)
+	edit := remediation.Edit{Set: []remediation.Member{{Host: b.Hosts[1], Votes: 1, Priority: 0}}}
+	require.True(t, b.Sim.StepUp(b.Hosts[1]))
+	require.True(t, b.Sim.StepUp(b.Hosts[0]))
+	err = b.Set.Reconfigure(t.Context(), edit)
 	require.True(t, failure.HasCode(err, "remediation.config_changed"), "%v", err)
-	_, err = b.set.Look(t.Context())
+	_, err = b.Set.Look(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, b.set.Reconfigure(t.Context(), edit))
-	err = b.set.Reconfigure(t.Context(), edit)
+	require.NoError(t, b.Set.Reconfigure(t.Context(), edit))
+	err = b.Set.Reconfigure(t.Context(), edit)
 	require.True(t, failure.HasCode(err, "remediation.config_changed"), "not twice on one reading: %v", err)
 }
 
@@ -341,19 +238,19 @@ func TestConfigurationThatNoMajorityHas(t *testing.T) {
 
 	b := setup(t, three())
 	lone := func() bool {
-		views, err := b.set.Look(t.Context())
+		views, err := b.Set.Look(t.Context())
 		require.NoError(t, err)
 		return slices.ContainsFunc(views, func(v remediation.View) bool { return v.Uncommitted })
 	}
 	require.False(t, lone())
-	b.sim.Kill(b.hosts[1])
-	f := b.sim.Inject(shardsim.Fault{Stage: shardsim.Done, Match: shardsim.Command("replSetReconfig", ""), Do: func() { b.sim.Kill(b.hosts[2]) }})
-	require.NoError(t, b.set.Reconfigure(t.Context(), remediation.Edit{Set: []remediation.Member{{Host: b.hosts[1], Votes: 1}}}))
+	b.Sim.Kill(b.Hosts[1])
+	f := b.Sim.Inject(shardsim.Fault{Stage: shardsim.Done, Match: shardsim.Command("replSetReconfig", ""), Do: func() { b.Sim.Kill(b.Hosts[2]) }})
+	require.NoError(t, b.Set.Reconfigure(t.Context(), remediation.Edit{Set: []remediation.Member{{Host: b.Hosts[1], Votes: 1}}}))
 	require.Equal(t, 1, f.Hits())
 	require.True(t, lone(), "those who had it are gone")
 	f.Release()
-	b.sim.Start(b.hosts[2])
-	b.sim.Advance(time.Minute)
+	b.Sim.Start(b.Hosts[2])
+	b.Sim.Advance(time.Minute)
 	require.False(t, lone())
 }
 
@@ -362,12 +259,12 @@ func TestStepDownThatFailsLetsAllStandAgain(t *testing.T) {
 	t.Parallel()
 
 	b := setup(t, three())
-	_, err := b.set.Look(t.Context())
+	_, err := b.Set.Look(t.Context())
 	require.NoError(t, err)
-	b.sim.Inject(shardsim.Fault{Stage: shardsim.Checked, Match: shardsim.Command("replSetStepDown", ""), Times: 1, Code: 262})
-	err = b.set.StepDown(t.Context(), b.hosts[0], b.hosts[1])
+	b.Sim.Inject(shardsim.Fault{Stage: shardsim.Checked, Match: shardsim.Command("replSetStepDown", ""), Times: 1, Code: 262})
+	err = b.Set.StepDown(t.Context(), b.Hosts[0], b.Hosts[1])
 	require.True(t, failure.HasCode(err, "remediation.refused"), "%v", err)
-	require.True(t, b.sim.StepUp(b.hosts[2]), "it was frozen for nothing")
+	require.True(t, b.Sim.StepUp(b.Hosts[2]), "it was frozen for nothing")
 }
 
 // What nobody may act upon is refused, and nothing changes.
@@ -375,30 +272,32 @@ func TestRefusals(t *testing.T) {
 	t.Parallel()
 
 	b := setup(t, three())
-	b.set = b.open(t, "other")
-	_, err := b.executor(t).Run(t.Context())
+	other, err := b.Open("other")
+	require.NoError(t, err)
+	b.Set = other
+	_, err = b.executor(t).Run(t.Context())
 	require.True(t, failure.HasCode(err, "remediation.foreign_set"), "%v", err)
 	require.True(t, failure.Is(err, failure.Invalid))
 
 	b = setup(t, three())
-	b.sim.Kill(b.hosts[0])
-	b.sim.Kill(b.hosts[1])
+	b.Sim.Kill(b.Hosts[0])
+	b.Sim.Kill(b.Hosts[1])
 	_, err = b.executor(t).Run(t.Context())
 	require.True(t, failure.HasCode(err, "remediation.unreachable"), "%v", err)
 
 	b = setup(t, three())
-	b.sim.Silence(b.hosts[1], true)
+	b.Sim.Silence(b.Hosts[1], true)
 	_, err = b.executor(t).Run(t.Context())
 	require.True(t, failure.HasCode(err, "remediation.out_of_reach"), "%v", err)
 
 	b = setup(t, three())
-	b.machines = b.machines[:2]
+	b.Machines = b.Machines[:2]
 	_, err = b.executor(t).Run(t.Context())
 	require.True(t, failure.HasCode(err, "remediation.unknown_machine"), "%v", err)
 
-	_, err = replset.Open(chunk.Shard{Name: "s1"}, secret, replset.Options{})
+	_, err = replset.Open(chunk.Shard{Name: replsettest.ShardName}, "a secret", replset.Options{})
 	require.True(t, failure.HasCode(err, "remediation.foreign_set"), "%v", err)
-	require.Empty(t, b.calls)
+	require.Empty(t, b.Calls)
 }
 
 // The built-in hook runs the operator's commands and tells them everything.
@@ -426,15 +325,15 @@ func TestDryRun(t *testing.T) {
 	t.Parallel()
 
 	b := setup(t, three())
-	b.sim.Kill(b.hosts[1])
+	b.Sim.Kill(b.Hosts[1])
 	e := b.executor(t)
 	e.Execute = false
-	f := b.sim.Inject(shardsim.Fault{Stage: shardsim.Arrived, Match: func(c shardsim.Call) bool {
+	f := b.Sim.Inject(shardsim.Fault{Stage: shardsim.Arrived, Match: func(c shardsim.Call) bool {
 		return slices.Contains([]string{"replSetReconfig", "replSetStepDown", "replSetFreeze"}, c.Command)
 	}})
 	out, err := e.Run(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []string{"set-priority", "take-vote", "rebuild", "give-vote", "set-priority"}, names(out))
 	require.Zero(t, f.Hits())
-	require.Empty(t, b.calls)
+	require.Empty(t, b.Calls)
 }
