@@ -17,6 +17,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"drover/bench/fences"
 	"drover/bench/figures"
 	"drover/internal/pause"
 )
@@ -41,16 +42,16 @@ func run(ctx context.Context, out io.Writer) error {
 	requests := flag.Int("requests", 8, "requests of each kind at each fence")
 	times := flag.String("fences", "0.05,0.25,0.5,1,2,5", "seconds for which fences are held")
 	flag.Parse()
-	if *requests < 1 || *requests > mostRequests {
-		return fmt.Errorf("requests is %d; want 1 to %d", *requests, mostRequests)
+	if *requests < 1 || *requests > fences.MostRequests {
+		return fmt.Errorf("requests is %d; want 1 to %d", *requests, fences.MostRequests)
 	}
-	fences, err := parseSeconds(*times)
+	lengths, err := parseSeconds(*times)
 	if err != nil {
 		return err
 	}
 	rep := &report{}
 	for _, known := range []bool{true, false} {
-		if err := rep.measure(ctx, known, fences, *requests, out); err != nil {
+		if err := rep.measure(ctx, known, lengths, *requests, out); err != nil {
 			return err
 		}
 	}
@@ -81,26 +82,26 @@ func parseSeconds(list string) ([]time.Duration, error) {
 // measure holds each fence once. Where known, the proxy hears of the switch and
 // it goes forward; else it hears nothing, cannot read the metadata, and the
 // switch goes back.
-func (r *report) measure(ctx context.Context, known bool, fences []time.Duration, requests int, out io.Writer) (err error) {
-	f, err := newFleet(settings{known: known, profiles: profiles(timeoutMS, firstPause)})
+func (r *report) measure(ctx context.Context, known bool, lengths []time.Duration, requests int, out io.Writer) (err error) {
+	f, err := fences.New(fences.Settings{Deaf: !known, Blind: !known, Profiles: fences.Profiles(timeoutMS, firstPause)})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, f.close()) }()
-	r.LiveHold, r.SureHold = f.live, f.sure
-	for _, length := range fences {
+	defer func() { err = errors.Join(err, f.Close()) }()
+	r.LiveHold, r.SureHold = f.Live, f.Sure
+	for _, length := range lengths {
 		_, _ = fmt.Fprintf(out, "fence of %s, %s\n", length, knowledge(known))
-		rows, err := f.hold(ctx, requests, func(ctx context.Context, up *fenced) error {
+		rows, err := f.Hold(ctx, requests, func(ctx context.Context, up *fences.Fence) error {
 			if err := pause.For(ctx, length); err != nil {
 				return err
 			}
-			return up.release()
+			return up.Release()
 		}, nil)
 		if err != nil {
 			return err
 		}
-		for _, x := range rows {
-			x.FenceMS, x.Known = length.Milliseconds(), known
+		for _, got := range rows {
+			x := row{Known: known, FenceMS: length.Milliseconds(), Row: got}
 			x.Expected = expected(x, r.LiveHold, r.SureHold)
 			r.Cells++
 			if !x.fits() {

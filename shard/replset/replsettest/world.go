@@ -37,6 +37,10 @@ type World struct {
 	OnPause  func()   // called when the set's time has passed
 	Lost     bool     // the majority was lost, seen at any pause
 
+	// Answer is how long a member may take to answer a set that is opened from now on;
+	// short by default, as some tests have members that never do.
+	Answer time.Duration
+
 	mu   sync.Mutex
 	open []*replset.ReplicaSet
 }
@@ -52,7 +56,7 @@ func New(l remediation.Layout, spares ...string) (*World, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &World{Sim: sim, Layout: l, Hosts: sim.Hosts()}
+	w := &World{Sim: sim, Layout: l, Hosts: sim.Hosts(), Answer: 500 * time.Millisecond}
 	for i, s := range l.Slots {
 		w.Machines = append(w.Machines, remediation.Machine{Host: w.Hosts[i], Zone: s.Zone, Instance: s.Instance})
 	}
@@ -72,7 +76,7 @@ func New(l remediation.Layout, spares ...string) (*World, error) {
 // Open connects to the set under a name.
 func (w *World) Open(name string) (*replset.ReplicaSet, error) {
 	set, err := replset.Open(chunk.Shard{Name: ShardName, URI: w.Sim.URI(), Capabilities: chunk.Capabilities{SetName: name}}, secret, replset.Options{
-		Machines: w.inventory, Nodes: w, Answer: 500 * time.Millisecond, Confirm: 10 * time.Second, Pause: w.pause,
+		Machines: w.inventory, Nodes: w, Answer: w.Answer, Confirm: 10 * time.Second, Pause: w.pause,
 	})
 	if err == nil {
 		w.open = append(w.open, set)

@@ -1,4 +1,7 @@
-package main
+// Package fences is a proxy before simulated shards, applications that retry in
+// different ways, and a chunk that can be fenced and switched while they ask. It
+// needs no server.
+package fences
 
 import (
 	"context"
@@ -20,23 +23,27 @@ import (
 // What the application works in.
 const (
 	database   = "app"
-	collection = "counters"
+	Collection = "counters" // one document for each request
 )
 
 // password is the data plane's.
-const password = "profiles"
+const password = "fences"
 
-// settings of a fleet.
-type settings struct {
-	known    bool          // the proxy hears announcements and reads the metadata
-	sure     time.Duration // how long it holds whatever it knows; 0: its default
-	live     time.Duration // how long it holds while it knows of a switch; 0: its default
-	profiles []profile     // of the applications
+// Settings of a fleet.
+type Settings struct {
+	Deaf     bool          // the proxy hears no announcement
+	Blind    bool          // it cannot read the metadata while the chunk is fenced: the fence ends backwards
+	Sure     time.Duration // how long it holds whatever it knows; 0: its default
+	Live     time.Duration // how long it holds while it knows of a switch; 0: its default
+	Profiles []Profile     // of the applications
 }
 
-// fleet is a proxy before simulated shards, with the metadata in memory.
-type fleet struct {
-	settings
+// Fleet is a proxy before simulated shards, with the metadata in memory. What it
+// was set to hold is replaced by what the proxy holds.
+type Fleet struct {
+	Settings
+	Callers []*Caller // an application of each profile
+
 	ctx     context.Context //nolint:containedctx // the life of what runs
 	cancel  context.CancelFunc
 	sets    map[string]*shardsim.Set
@@ -44,7 +51,6 @@ type fleet struct {
 	proxy   *proxy.Proxy
 	metrics *prometheus.Registry
 	done    chan error
-	callers []*caller
 
 	mu      sync.Mutex
 	route   chunk.Route
@@ -54,19 +60,19 @@ type fleet struct {
 	hear    func(proxy.Announcement)
 	last    chunk.PlacementID
 	held    chunk.AttemptID // whose grants the serving placement has
-	blind   bool            // the metadata cannot be read
+	unread  bool            // the metadata cannot be read
 }
 
 // The shards of the fleet.
 var shards = []string{"a", "b"} //nolint:gochecknoglobals // a constant
 
-// newFleet starts everything.
-func newFleet(s settings) (f *fleet, err error) {
-	f = &fleet{settings: s, sets: map[string]*shardsim.Set{}, roots: map[string]*mongo.Client{}, done: make(chan error, 1), last: 40, held: 5, metrics: prometheus.NewRegistry()}
+// New starts everything. Close it.
+func New(s Settings) (f *Fleet, err error) {
+	f = &Fleet{Settings: s, sets: map[string]*shardsim.Set{}, roots: map[string]*mongo.Client{}, done: make(chan error, 1), last: 40, held: 5, metrics: prometheus.NewRegistry()}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, f.close())
+			err = errors.Join(err, f.Close())
 		}
 	}()
 	for _, name := range shards {
@@ -82,18 +88,18 @@ func newFleet(s settings) (f *fleet, err error) {
 	if err := f.startProxy(); err != nil {
 		return f, err
 	}
-	for _, p := range s.profiles {
+	for _, p := range s.Profiles {
 		c, err := newCaller("mongodb://"+f.proxy.Addr()+"/", p)
 		if err != nil {
 			return f, err
 		}
-		f.callers = append(f.callers, c)
+		f.Callers = append(f.Callers, c)
 	}
 	return f, f.prepare()
 }
 
 // addShard starts a simulated set of one member with the data plane's user.
-func (f *fleet) addShard(name string) error {
+func (f *Fleet) addShard(name string) error {
 	s, err := shardsim.New(shardsim.Options{Name: name, Members: []shardsim.Member{{Votes: 1, Priority: 1}}, Auto: true})
 	if err != nil {
 		return err
@@ -105,14 +111,14 @@ func (f *fleet) addShard(name string) error {
 }
 
 // place names a new placement on a shard.
-func (f *fleet) place(name string) chunk.Placement {
+func (f *Fleet) place(name string) chunk.Placement {
 	f.last++
 	id := chunk.NewID(database, 1)
 	return chunk.Placement{ID: f.last, Chunk: id, Shard: name, Database: chunk.PhysicalName(id, f.last), State: chunk.Live}
 }
 
 // grant makes the roles of an attempt and gives them to the data plane.
-func (f *fleet) grant(p chunk.Placement, a chunk.AttemptID) error {
+func (f *Fleet) grant(p chunk.Placement, a chunk.AttemptID) error {
 	admin := f.roots[p.Shard].Database("admin")
 	on := bson.D{{Key: "db", Value: p.Database}, {Key: "collection", Value: ""}}
 	for name, actions := range map[string]bson.A{
@@ -131,7 +137,7 @@ func (f *fleet) grant(p chunk.Placement, a chunk.AttemptID) error {
 }
 
 // revoke drops an attempt's grants.
-func (f *fleet) revoke(p chunk.Placement, a chunk.AttemptID) error {
+func (f *Fleet) revoke(p chunk.Placement, a chunk.AttemptID) error {
 	admin := f.roots[p.Shard].Database("admin")
 	return errors.Join(
 		admin.RunCommand(f.ctx, bson.D{{Key: "dropRole", Value: chunk.WriteGrant(p.ID, a)}}).Err(),
@@ -140,8 +146,8 @@ func (f *fleet) revoke(p chunk.Placement, a chunk.AttemptID) error {
 }
 
 // startProxy runs the proxy.
-func (f *fleet) startProxy() error {
-	f.proxy = proxy.New(proxy.Config{ID: "profiles", Listen: "127.0.0.1:0", SwitchWait: f.sure, LiveWait: f.live, Deaf: !f.known, Registerer: f.metrics},
+func (f *Fleet) startProxy() error {
+	f.proxy = proxy.New(proxy.Config{ID: "fences", Listen: "127.0.0.1:0", SwitchWait: f.Sure, LiveWait: f.Live, Deaf: f.Deaf, Registerer: f.metrics},
 		proxy.Ports{Routes: f, Attempts: f, Feed: f, Acks: f, Presence: f, Shards: f})
 	go func() { f.done <- f.proxy.Run(f.ctx) }()
 	select {
@@ -150,14 +156,14 @@ func (f *fleet) startProxy() error {
 		f.done <- nil
 		return fmt.Errorf("the proxy ended: %w", err)
 	}
-	f.sure, f.live = f.proxy.Holds()
+	f.Sure, f.Live = f.proxy.Holds()
 	return nil
 }
 
-// close ends everything.
-func (f *fleet) close() error {
+// Close ends everything.
+func (f *Fleet) Close() error {
 	var errs []error
-	for _, c := range f.callers {
+	for _, c := range f.Callers {
 		errs = append(errs, c.client.Disconnect(context.Background()))
 	}
 	f.cancel()
@@ -171,13 +177,13 @@ func (f *fleet) close() error {
 }
 
 // Snapshot implements [proxy.Routes].
-func (f *fleet) Snapshot(context.Context) (proxy.Snapshot, error) {
+func (f *Fleet) Snapshot(context.Context) (proxy.Snapshot, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.blind {
+	if f.unread {
 		return proxy.Snapshot{}, errBlind
 	}
-	db := chunk.Database{Name: database, KeySpace: chunk.Hashed, Collections: []chunk.Collection{{Name: collection, ShardKey: "_id"}}}
+	db := chunk.Database{Name: database, KeySpace: chunk.Hashed, Collections: []chunk.Collection{{Name: Collection, ShardKey: "_id"}}}
 	return proxy.Snapshot{Databases: []chunk.Database{db}, Routes: []chunk.Route{f.route}, Former: f.former}, nil
 }
 
@@ -185,27 +191,27 @@ func (f *fleet) Snapshot(context.Context) (proxy.Snapshot, error) {
 var errBlind = errors.New("the metadata cannot be reached")
 
 // Route implements [proxy.Routes].
-func (f *fleet) Route(context.Context, chunk.ID) (chunk.Route, []proxy.Former, error) {
+func (f *Fleet) Route(context.Context, chunk.ID) (chunk.Route, []proxy.Former, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.blind {
+	if f.unread {
 		return chunk.Route{}, nil, errBlind
 	}
 	return f.route, f.former, nil
 }
 
 // LatestAttempt implements [proxy.Attempts].
-func (f *fleet) LatestAttempt(context.Context, chunk.ID) (chunk.Notice, bool, error) {
+func (f *Fleet) LatestAttempt(context.Context, chunk.ID) (chunk.Notice, bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.blind {
+	if f.unread {
 		return chunk.Notice{}, false, errBlind
 	}
 	return f.attempt, f.tried, nil
 }
 
 // Listen implements [proxy.Feed].
-func (f *fleet) Listen(ctx context.Context, deliver func(proxy.Announcement)) error {
+func (f *Fleet) Listen(ctx context.Context, deliver func(proxy.Announcement)) error {
 	f.mu.Lock()
 	f.hear = deliver
 	f.mu.Unlock()
@@ -215,15 +221,15 @@ func (f *fleet) Listen(ctx context.Context, deliver func(proxy.Announcement)) er
 }
 
 // Ack implements [proxy.Acks].
-func (f *fleet) Ack(context.Context, chunk.Ack) error { return nil }
+func (f *Fleet) Ack(context.Context, chunk.Ack) error { return nil }
 
 // Beat implements [proxy.Presence].
-func (f *fleet) Beat(context.Context, proxy.Life) error { return nil }
+func (f *Fleet) Beat(context.Context, proxy.Life) error { return nil }
 
 // Leave implements [proxy.Presence].
-func (f *fleet) Leave(context.Context, string) error { return nil }
+func (f *Fleet) Leave(context.Context, string) error { return nil }
 
 // Shard implements [proxy.Shards].
-func (f *fleet) Shard(_ context.Context, name string) (proxy.Shard, error) {
+func (f *Fleet) Shard(_ context.Context, name string) (proxy.Shard, error) {
 	return proxy.Shard{Shard: chunk.Shard{Name: name, URI: f.sets[name].URI()}, User: chunk.DataUser, Password: password}, nil
 }
