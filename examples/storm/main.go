@@ -102,7 +102,11 @@ func (s storm) meet(ctx context.Context, a act) (t told, err error) {
 			if err != nil {
 				return err
 			}
-			if a.held && n == waiting || !a.held && refused.Load() >= s.refusals {
+			done := refused.Load() >= s.refusals
+			if a.held {
+				done = n == waiting || refused.Load() > 0 // who is refused does not wait
+			}
+			if done {
 				return up.Release()
 			}
 			if err := pause.For(ctx, time.Millisecond); err != nil {
