@@ -72,7 +72,7 @@ func (s *Store) ChangeCatalog(ctx context.Context, database string, from int64, 
 // movingCatalog is the failure of a DDL that must wait for a move.
 func movingCatalog(database string, id chunk.ID) error {
 	return failure.New(failure.Invalid, "catalog.moving", "chunk %s of database %s is being moved", id, database).
-		WithHint("its collections cannot change before the move is done, burn-in included; `drover status` shows what is being moved")
+		WithHint("its collections cannot change before the move is done, burn-in included; `drover migrate list --unfinished` shows what is being moved")
 }
 
 // CheckCatalogStill refuses DDL of a database while a chunk of it is being moved:

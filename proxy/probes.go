@@ -54,10 +54,10 @@ func hostInfo(_ context.Context, p *Proxy, q *request) error {
 // refusedCommands are MongoDB's commands that are not served for a reason that a
 // person can act on; all others are CommandNotFound.
 var refusedCommands = map[string]string{
-	"dropDatabase":            "databases are dropped with drover db",
+	"dropDatabase":            "drop its collections; the database itself stays",
 	"renameCollection":        "a collection keeps its name",
 	"mapReduce":               "use aggregate",
-	"currentOp":               "it would show shards; see drover status",
+	"currentOp":               "it would show what shards do; `drover migrate status` and `drover db clients` tell what concerns applications",
 	"killOp":                  "it would need a shard",
 	"replSetGetStatus":        "this is a router, no replica set",
 	"bulkWrite":               "send insert, update and delete commands",
