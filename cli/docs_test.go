@@ -124,8 +124,12 @@ func (s spoken) check(t *testing.T) {
 		c, rest = c.Commands()[i], rest[1:]
 	}
 	assert.True(t, c.HasParent() || strings.HasPrefix(rest[0], "-") || isPlaceholder(rest[0]), "%s: `%s` is no command", s.where, s.line)
-	if c.HasSubCommands() && c.RunE == nil && len(rest) > 0 {
-		assert.True(t, strings.HasPrefix(rest[0], "-") || isPlaceholder(rest[0]), "%s: `%s`: %q is no verb of %s", s.where, s.line, rest[0], c.CommandPath())
+	if c.HasSubCommands() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") && !isPlaceholder(rest[0]) {
+		for verb := range strings.SplitSeq(strings.Trim(rest[0], "()"), "|") {
+			known := slices.ContainsFunc(c.Commands(), func(sub *cobra.Command) bool { return sub.Name() == verb })
+			assert.True(t, known, "%s: `%s`: %q is no verb of %s", s.where, s.line, verb, c.CommandPath())
+		}
+		return
 	}
 	for _, w := range rest {
 		name, _, _ := strings.Cut(strings.Trim(w, "[](),.|"), "=")

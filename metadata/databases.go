@@ -155,7 +155,7 @@ func (s *Store) sameDatabase(ctx context.Context, tx pgx.Tx, db chunk.Database, 
 	}
 	if !same {
 		return failure.New(failure.Invalid, "database.differs", "database %s is being created with other collections, chunks or shards", db.Name).
-			WithHint("repeat the first request, or forget it with `drover db forget %s`", db.Name)
+			WithHint("repeat the first request to its end, or take another name")
 	}
 	return nil
 }
