@@ -35,6 +35,9 @@ func (p Policy) withDefaults() Policy {
 	return p
 }
 
+// Validate names the first setting that can't be; zero is the default of each.
+func (p Policy) Validate() error { return p.withDefaults().validate() }
+
 // validate names the first setting that can't be.
 func (p Policy) validate() error {
 	switch {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -28,15 +27,9 @@ import (
 
 // readFleet reads a fleet file and all that only its consumers can check.
 func (a *app) readFleet(name string) (*fleet.File, []byte, error) {
-	var content []byte
-	var err error
-	if name == "-" {
-		content, err = io.ReadAll(a.env.Stdin)
-	} else {
-		content, err = os.ReadFile(name) //nolint:gosec // the operator names it
-	}
+	content, err := a.contentOf(name)
 	if err != nil {
-		return nil, nil, &usageError{err}
+		return nil, nil, err
 	}
 	f, err := fleet.Parse(content)
 	if err != nil {

@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"drover/contract"
+	"drover/fleet"
 	"drover/internal/config"
 	"drover/metadata"
 	"drover/starter"
@@ -20,43 +22,64 @@ func newBalancerCommand(a *app) *cobra.Command {
 		newBalancerStart(a), newBalancerStop(a), newBalancerStatus(a))
 }
 
+// roundFlags are the settings of the balancer's rounds.
+type roundFlags struct {
+	planFlags
+	every, coolDown time.Duration
+	execute         bool
+}
+
+// add makes the flags.
+func (p *roundFlags) add(f *pflag.FlagSet) {
+	p.addCapacities(f)
+	p.addPolicy(f)
+	f.DurationVar(&p.every, "every", 5*time.Minute, "between rounds")
+	f.DurationVar(&p.coolDown, "cool-down", time.Hour, "a chunk that moved stays for so long")
+	f.BoolVar(&p.execute, "execute", false, "start what a round plans")
+	f.IntVar(&p.in.AtOnce, "at-once", 4, "moves that copy at once")
+	f.DurationVar(&p.burnIn, "burn-in", 0, "how long old placements are kept current for a rollback; 0: the default of a move")
+}
+
+// input gives what each round is started with.
+func (p *roundFlags) input() (contract.RoundInput, error) {
+	if p.every < time.Minute {
+		return contract.RoundInput{}, fmt.Errorf("every is %s; want 1m or more: figures are means of a minute", p.every)
+	}
+	s := p.settings
+	s.CoolDown = contract.Duration(p.coolDown)
+	if err := fleet.CheckSettings(s); err != nil {
+		return contract.RoundInput{}, err
+	}
+	return contract.RoundInput{Execute: p.execute, Settings: s, AtOnce: p.in.AtOnce, BurnIn: contract.Duration(p.burnIn)}, nil
+}
+
 func newBalancerStart(a *app) *cobra.Command {
-	var p planFlags
-	var every, coolDown time.Duration
-	var execute bool
+	var p roundFlags
 	c := &cobra.Command{
 		Use: "start", Short: "Run a round now and then by a schedule; a dry run without --execute", Args: cobra.NoArgs,
 		Long: "Run a round now and then by a schedule; run again to change it. Each round reads the fleet, plans, and keeps what it decided and why.\n" +
 			"Without --execute nothing is moved. A round does not overlap with the one before, and starts nothing while its own moves run.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if every < time.Minute {
-				return &usageError{fmt.Errorf("--every is %s; want 1m or more: figures are means of a minute", every)}
+			in, err := p.input()
+			if err != nil {
+				return &usageError{err}
 			}
-			p.settings.CoolDown = contract.Duration(coolDown)
-			in := contract.RoundInput{Execute: execute, Settings: p.settings, AtOnce: p.in.AtOnce, BurnIn: contract.Duration(p.burnIn)}
 			return a.withStarter(cmd, func(ctx context.Context, s *starter.Starter) error {
-				if err := s.Balance(ctx, every, in); err != nil {
+				if err := s.Balance(ctx, p.every, in); err != nil {
 					return err
 				}
 				mode := "dry run"
-				if execute {
+				if p.execute {
 					mode = "moves are started"
 				}
 				return a.print(in, nil, func() [][]string {
-					return [][]string{{"every", every.String()}, {"mode", mode}, {"next", "drover balancer status"}}
+					return [][]string{{"every", p.every.String()}, {"mode", mode}, {"next", "drover balancer status"}}
 				})
 			})
 		},
 	}
-	f := c.Flags()
-	p.addCapacities(f)
-	p.addPolicy(f)
-	f.DurationVar(&every, "every", 5*time.Minute, "between rounds")
-	f.DurationVar(&coolDown, "cool-down", time.Hour, "a chunk that moved stays for so long")
-	f.BoolVar(&execute, "execute", false, "start what a round plans")
-	f.IntVar(&p.in.AtOnce, "at-once", 4, "moves that copy at once")
-	f.DurationVar(&p.burnIn, "burn-in", 0, "how long old placements are kept current for a rollback; 0: the default of a move")
-	a.cfg.Flags(f, config.Common)
+	p.add(c.Flags())
+	a.cfg.Flags(c.Flags(), config.Common)
 	return c
 }
 

@@ -53,5 +53,6 @@ func newConfigCommand(a *app) *cobra.Command {
 		},
 	}
 	show.Flags().StringVar(&role, "role", "worker", "whose settings: worker or proxy")
-	return group("config", "Look at the settings", show)
+	return group("config", "Look at settings, and keep those of proxies and balancer for the whole fleet",
+		show, newConfigDiff(a), newConfigApply(a), newConfigHistory(a), newConfigRollback(a), newConfigStatus(a))
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -20,32 +21,67 @@ import (
 // filePause is the time between two looks at the configuration file.
 const filePause = 5 * time.Second
 
-// followSettings takes over what changes in a proxy's settings: at SIGHUP, and when
-// the configuration file was written. What is wrong changes nothing; what can't change
-// while the proxy runs is named. Certificates, users and policies need none of this:
-// they are looked at all the time.
-func (a *app) followSettings(ctx context.Context, cmd *cobra.Command, p *proxy.Proxy, logger *slog.Logger) {
+// follower takes over what changes in a running proxy's settings: at SIGHUP, when the
+// configuration file was written, and when what is kept for the whole fleet changes. What
+// is wrong changes nothing; what can't change while the proxy runs is named.
+// Certificates, users and policies need none of this: they are looked at all the time.
+type follower struct {
+	a      *app
+	cmd    *cobra.Command
+	proxy  *proxy.Proxy
+	logger *slog.Logger
+	mu     sync.Mutex
+	was    *pflag.FlagSet    // what is in force
+	fleet  map[string]string // kept for the whole fleet
+}
+
+// newFollower begins with the settings that the command was started with.
+func (a *app) newFollower(cmd *cobra.Command, p *proxy.Proxy, logger *slog.Logger) *follower {
+	return &follower{a: a, cmd: cmd, proxy: p, logger: logger, was: cmd.Flags()}
+}
+
+// run follows signals and the file until ctx ends.
+func (f *follower) run(ctx context.Context) {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
 	tick := time.NewTicker(filePause)
 	defer tick.Stop()
-	was, written := cmd.Flags(), modified(a.file)
+	written := modified(f.a.file)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-hup:
 		case <-tick.C:
-			if now := modified(a.file); now.Equal(written) {
+			if now := modified(f.a.file); now.Equal(written) {
 				continue
 			}
 		}
-		written = modified(a.file)
-		if fs, ok := a.takeOver(ctx, cmd, was, p, logger); ok {
-			was = fs
+		written = modified(f.a.file)
+		f.mu.Lock()
+		if err := f.takeOver(ctx); err != nil {
+			f.logger.ErrorContext(ctx, "Changed settings are not taken over", slog.Any("error", err))
 		}
+		f.mu.Unlock()
 	}
+}
+
+// ofFleet takes over what is kept for the whole fleet; see [workers.ProxyOptions].
+func (f *follower) ofFleet(ctx context.Context, content string) error {
+	s, err := parseSettings([]byte(content))
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before := f.fleet
+	f.fleet = s.proxy
+	if err := f.takeOver(ctx); err != nil {
+		f.fleet = before
+		return err
+	}
+	return nil
 }
 
 // modified is when a file was written, zero when there is none.
@@ -60,32 +96,31 @@ func modified(path string) time.Time {
 	return info.ModTime()
 }
 
-// takeOver reads the settings anew and applies what has changed since was.
-func (a *app) takeOver(ctx context.Context, cmd *cobra.Command, was *pflag.FlagSet, p *proxy.Proxy, logger *slog.Logger) (*pflag.FlagSet, bool) {
-	cfg, fs, err := a.reread(cmd)
+// takeOver reads the settings anew and applies what has changed.
+func (f *follower) takeOver(ctx context.Context) error {
+	cfg, fs, err := f.a.reread(f.cmd, f.fleet)
 	if err != nil {
-		logger.ErrorContext(ctx, "Changed settings are not taken over", slog.Any("error", err))
-		return nil, false
+		return err
 	}
-	for _, name := range config.Changed(was, fs, config.Proxy) {
+	for _, name := range config.Changed(f.was, fs, config.Proxy) {
 		switch {
 		case !config.Live(name):
-			logger.WarnContext(ctx, "A changed setting needs a restart", slog.String("setting", name))
+			f.logger.WarnContext(ctx, "A changed setting needs a restart", slog.String("setting", name))
 		default:
-			logger.InfoContext(ctx, "A changed setting is taken over", slog.String("setting", name), slog.String("value", fs.Lookup(name).Value.String()))
+			f.logger.InfoContext(ctx, "A changed setting is taken over", slog.String("setting", name), slog.String("value", fs.Lookup(name).Value.String()))
 		}
 	}
-	if err := logging.SetLevel(&a.level, cfg.LogLevel); err != nil {
-		logger.ErrorContext(ctx, "Changed settings are not taken over", slog.Any("error", err))
-		return nil, false
+	if err := logging.SetLevel(&f.a.level, cfg.LogLevel); err != nil {
+		return err
 	}
-	p.Reload(proxy.Live{SwitchWait: cfg.SwitchWait, SlowAfter: cfg.SlowRequest, Linger: a.linger(cmd, &cfg)})
-	return fs, true
+	f.proxy.Reload(proxy.Live{SwitchWait: cfg.SwitchWait, SlowAfter: cfg.SlowRequest, Linger: f.a.linger(f.cmd, &cfg)})
+	f.was = fs
+	return nil
 }
 
 // reread reads a proxy's settings as they are now: what was said on the command line
-// stays.
-func (a *app) reread(cmd *cobra.Command) (config.Config, *pflag.FlagSet, error) {
+// stays. What is kept for the whole fleet gives way to what was said to this proxy.
+func (a *app) reread(cmd *cobra.Command, fleet map[string]string) (config.Config, *pflag.FlagSet, error) {
 	var cfg config.Config
 	fs := pflag.NewFlagSet("proxy", pflag.ContinueOnError)
 	cfg.Flags(fs, config.Proxy)
@@ -103,7 +138,7 @@ func (a *app) reread(cmd *cobra.Command) (config.Config, *pflag.FlagSet, error) 
 	if err != nil {
 		return cfg, nil, err
 	}
-	src := config.Source{LookupEnv: a.env.LookupEnv, File: a.file}
+	src := config.Source{LookupEnv: a.env.LookupEnv, File: a.file, Fleet: fleet}
 	if s := a.runningStack(); s != nil {
 		src.DevStack = stackSettings(s)
 	}

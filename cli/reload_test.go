@@ -19,28 +19,28 @@ import (
 )
 
 // reloading is a proxy command whose settings come from a file.
-func reloading(t *testing.T, args ...string) (a *app, take func(file string) string, p *proxy.Proxy) {
+func reloading(t *testing.T, args ...string) (f *follower, take func(file string) string, p *proxy.Proxy) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "drover.yaml")
 	write := func(text string) {
 		require.NoError(t, os.WriteFile(file, []byte("postgres-dsn: postgres://x\nsecret: s3cret\nkafka-brokers: k:9092\n"+text), 0o600))
 	}
 	write("switch-wait: 1s\n")
-	a = &app{file: file, env: Env{LookupEnv: func(string) (string, bool) { return "", false }}}
+	a := &app{file: file, env: Env{LookupEnv: func(string) (string, bool) { return "", false }}}
 	t.Chdir(t.TempDir()) // no dev stack
 	cmd := newProxyCommand(a)
 	require.NoError(t, cmd.ParseFlags(args))
 	require.NoError(t, a.load(cmd, config.Proxy))
 	p = proxy.New(proxy.Config{SwitchWait: a.cfg.SwitchWait, Linger: a.linger(cmd, &a.cfg)}, proxy.Ports{})
-	was := cmd.Flags()
 	var log bytes.Buffer
 	logger, err := logging.NewVar(&log, &a.level, a.cfg.LogLevel)
 	require.NoError(t, err)
-	return a, func(text string) string {
+	f = a.newFollower(cmd, p, logger)
+	return f, func(text string) string {
 		write(text)
 		log.Reset()
-		if fs, ok := a.takeOver(t.Context(), cmd, was, p, logger); ok {
-			was = fs
+		if err := f.takeOver(t.Context()); err != nil {
+			return err.Error()
 		}
 		return log.String()
 	}, p
@@ -49,17 +49,17 @@ func reloading(t *testing.T, args ...string) (a *app, take func(file string) str
 // What may change while a proxy runs changes, what may not is named, what is wrong
 // changes nothing, and what was said on the command line stays.
 func TestSettingsAreTakenOver(t *testing.T) {
-	a, take, p := reloading(t, "--linger", "3s")
+	f, take, p := reloading(t, "--linger", "3s")
 	require.Equal(t, proxy.Live{SwitchWait: time.Second, SlowAfter: 500 * time.Millisecond, Linger: 3 * time.Second}, p.Settings())
 
 	log := take("switch-wait: 2s\nslow-request: 1m\nlinger: 9s\nlog-level: debug\n")
 	require.Equal(t, proxy.Live{SwitchWait: 2 * time.Second, SlowAfter: time.Minute, Linger: 3 * time.Second}, p.Settings())
-	require.Equal(t, slog.LevelDebug, a.level.Level())
+	require.Equal(t, slog.LevelDebug, f.a.level.Level())
 	require.Contains(t, log, `"setting":"switch-wait","value":"2s"`)
 	require.NotContains(t, log, "linger")
 
-	require.Contains(t, take("switch-wait: soon\n"), "not taken over")
-	require.Contains(t, take("switch-wait: 0s\n"), "not taken over")
+	require.Contains(t, take("switch-wait: soon\n"), "invalid")
+	require.Contains(t, take("switch-wait: 0s\n"), "positive")
 	require.Contains(t, take("swich-wait: 1s\n"), "unknown setting")
 	require.Equal(t, 2*time.Second, p.Settings().SwitchWait)
 
@@ -69,7 +69,7 @@ func TestSettingsAreTakenOver(t *testing.T) {
 	require.NotContains(t, log, `"setting":"switch-wait"`)
 	require.NotContains(t, take("slow-request: 1m\nlog-level: error\nlisten: 127.0.0.1:1\n"), "restart", "it was said once")
 	require.Equal(t, 1500*time.Millisecond, p.Settings().SwitchWait, "a line that is gone counts too")
-	require.Equal(t, slog.LevelError, a.level.Level())
+	require.Equal(t, slog.LevelError, f.a.level.Level())
 }
 
 func TestAChildDoesNotLinger(t *testing.T) {

@@ -151,10 +151,14 @@ func newProxyCommand(a *app) *cobra.Command {
 				if err != nil {
 					return &usageError{err}
 				}
-				o := workers.ProxyOptions{Registry: registry, Logger: logger, Started: func(p *proxy.Proxy) {
+				o := workers.ProxyOptions{Registry: registry, Logger: logger}
+				var f *follower
+				o.Started = func(p *proxy.Proxy) {
 					a.admin.show(p)
-					go a.followSettings(ctx, cmd, p, logger)
-				}}
+					f = a.newFollower(cmd, p, logger)
+					go f.run(ctx)
+				}
+				o.Settings = func(ctx context.Context, content string) error { return f.ofFleet(ctx, content) }
 				if spans != nil {
 					o.Tracer = spans.Tracer("drover/proxy")
 					defer a.lastSpans(ctx, spans.Shutdown, logger)

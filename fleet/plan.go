@@ -40,10 +40,25 @@ func refusals(all []balancer.Refusal) []contract.Refused {
 	return out
 }
 
+// policy gives the balancer's part of settings.
+func policy(s contract.BalanceSettings) balancer.Policy {
+	return balancer.Policy{Start: s.Start, Stop: s.Stop, Full: s.Full, MinGain: s.MinGain, MaxMoves: s.MaxMoves}
+}
+
+// CheckSettings says what is wrong with settings of the balancer.
+func CheckSettings(s contract.BalanceSettings) error {
+	for name, x := range map[string]float64{"shard-bytes": s.ShardBytes, "shard-ops": s.ShardOps, "shard-apply": s.ShardApply} {
+		if x < 0 {
+			return fmt.Errorf("%s is %g; want 0 or more", name, x)
+		}
+	}
+	return policy(s).Validate()
+}
+
 // Balance plans to relieve the worst shards.
 func (v View) Balance(s contract.BalanceSettings, now time.Time) (contract.FleetPlan, error) {
 	out := v.plan()
-	p, err := balancer.Balance(v.Fleet, balancer.Policy{Start: s.Start, Stop: s.Stop, Full: s.Full, MinGain: s.MinGain, MaxMoves: s.MaxMoves}, now)
+	p, err := balancer.Balance(v.Fleet, policy(s), now)
 	if err != nil {
 		return out, failure.New(failure.Invalid, "rebalance.no_plan", "plan the fleet: %w", err)
 	}

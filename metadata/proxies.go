@@ -2,6 +2,7 @@ package metadata
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -23,15 +24,19 @@ type Proxy struct {
 	Hold    time.Duration // for how long it holds a request while a switch is under way; 0: it does not say
 	Hears   bool          // announcements reach it
 	SeenAt  time.Time
+
+	Settings int64           // version of the fleet's settings that it runs; 0: its own only
+	Health   json.RawMessage // of its requests within the last minute; nil: it does not say
 }
 
 // SeeProxy records that a proxy lives, and forgets those that have been silent for
 // a day. When it was seen is the metadata's to say.
 func (s *Store) SeeProxy(ctx context.Context, p Proxy) error {
 	const q = `with old as (delete from proxies where seen_at < clock_timestamp() - interval '1 day' and id <> $1)
-		insert into proxies (id, address, hold, hears) values ($1, $2, $3, $4)
-		on conflict (id) do update set address = excluded.address, hold = excluded.hold, hears = excluded.hears, seen_at = clock_timestamp()`
-	_, err := s.pool.Exec(ctx, q, p.ID, p.Address, p.Hold, p.Hears)
+		insert into proxies (id, address, hold, hears, settings, health) values ($1, $2, $3, $4, $5, $6)
+		on conflict (id) do update set address = excluded.address, hold = excluded.hold, hears = excluded.hears, settings = excluded.settings,
+			health = excluded.health, seen_at = clock_timestamp()`
+	_, err := s.pool.Exec(ctx, q, p.ID, p.Address, p.Hold, p.Hears, p.Settings, orEmptyJSON(p.Health))
 	return decode(err, "register proxy %s", p.ID)
 }
 
@@ -54,14 +59,17 @@ func (s *Store) VanishedProxies(ctx context.Context) ([]Proxy, error) {
 
 // proxiesSeen gives the proxies whose last word is older than least and no older than most.
 func (s *Store) proxiesSeen(ctx context.Context, most, least time.Duration) ([]Proxy, error) {
-	const q = `select id, address, hold, hears, seen_at from proxies
+	const q = `select id, address, hold, hears, seen_at, settings, health from proxies
 		where seen_at > clock_timestamp() - $1::interval and seen_at <= clock_timestamp() - $2::interval order by id`
 	rows, err := s.pool.Query(ctx, q, most, least)
 	if err != nil {
 		return nil, decode(err, "list proxies")
 	}
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p Proxy, err error) {
-		return p, row.Scan(&p.ID, &p.Address, &p.Hold, &p.Hears, &p.SeenAt)
+		var health []byte
+		err = row.Scan(&p.ID, &p.Address, &p.Hold, &p.Hears, &p.SeenAt, &p.Settings, &health)
+		p.Health = health
+		return p, err
 	})
 	return all, decode(err, "list proxies")
 }

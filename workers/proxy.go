@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -30,6 +31,10 @@ type ProxyOptions struct {
 	Logger   *slog.Logger
 	Tracer   trace.Tracer       // nil: no spans
 	Started  func(*proxy.Proxy) // gets the proxy before it listens; may be nil
+	// Settings takes over the content of what is kept for the whole fleet, whenever it
+	// changes for this proxy; "" where there is nothing. An error leaves it at what it
+	// had. May be nil.
+	Settings func(ctx context.Context, content string) error
 }
 
 // RunProxy serves applications until ctx ends.
@@ -47,7 +52,7 @@ func RunProxy(ctx context.Context, cfg *config.Config, o ProxyOptions) error {
 	pc.Log, pc.Registerer, pc.Tracer = logger, registry, o.Tracer
 	clients := shard.NewClients(cfg.Secret, shard.Options{})
 	defer func() { _ = clients.Close(context.WithoutCancel(ctx)) }()
-	port := proxyPorts{store: store, secret: cfg.Secret}
+	port := proxyPorts{store: store, secret: cfg.Secret, self: &self{}}
 	ports := proxy.Ports{
 		Routes: port, Attempts: port, Feed: port, Acks: store, Presence: port, Traffics: port, Shards: port,
 		Catalog:  &catalog{store: store, clients: clients},
@@ -68,7 +73,15 @@ func RunProxy(ctx context.Context, cfg *config.Config, o ProxyOptions) error {
 	if o.Started != nil {
 		o.Started(p)
 	}
-	return p.Run(ctx)
+	follow, stop := context.WithCancel(ctx)
+	var g sync.WaitGroup
+	if o.Settings != nil {
+		g.Go(func() { followSettings(follow, store, pc.ID, port.self, o) })
+	}
+	err = p.Run(ctx)
+	stop()
+	g.Wait()
+	return err
 }
 
 // ProxyFaults is what is wrong with a proxy's certificates and name. It is for one that
@@ -190,6 +203,7 @@ func proxyConfig(cfg *config.Config) (proxy.Config, error) {
 type proxyPorts struct {
 	store  *metadata.Store
 	secret string
+	self   *self
 }
 
 var (
@@ -266,11 +280,18 @@ func (p proxyPorts) LatestAttempt(ctx context.Context, id chunk.ID) (chunk.Notic
 
 // Beat implements [proxy.Presence].
 func (p proxyPorts) Beat(ctx context.Context, l proxy.Life) error {
-	return p.store.SeeProxy(ctx, metadata.Proxy{ID: l.ID, Address: l.Address, Hold: l.Hold, Hears: l.Hears})
+	health, err := json.Marshal(p.self.health.Load())
+	if err != nil {
+		return err
+	}
+	return p.store.SeeProxy(ctx, metadata.Proxy{
+		ID: l.ID, Address: l.Address, Hold: l.Hold, Hears: l.Hears, Settings: p.self.settings.Load(), Health: health,
+	})
 }
 
 // Report implements [proxy.Traffics].
 func (p proxyPorts) Report(ctx context.Context, id string, all []proxy.Traffic) error {
+	p.self.health.Store(healthOf(all))
 	b, err := json.Marshal(append([]proxy.Traffic{}, all...)) // an empty list is no null
 	if err != nil {
 		return err

@@ -263,11 +263,12 @@ func (c *Config) Flags(fs *pflag.FlagSet, r Role) {
 	}
 }
 
-// Source gives values that no flag set: the environment, and the address book
-// of a running dev stack.
+// Source gives values that no flag set: the environment, a file, what is kept for the
+// whole fleet, and the address book of a running dev stack.
 type Source struct {
 	LookupEnv func(string) (string, bool)
 	File      string            // path of a YAML file, may be empty
+	Fleet     map[string]string // kept for all proxies, by flag name, may be nil
 	DevStack  map[string]string // by flag name, may be nil
 }
 
@@ -288,6 +289,7 @@ func Load(fs *pflag.FlagSet, r Role, src Source) (map[string]string, error) {
 		variable := Variable(s.role, s.name)
 		env, inEnv := src.LookupEnv(variable)
 		inFile, hasFile := file[s.name]
+		fleet, hasFleet := src.Fleet[s.name]
 		dev, hasDev := src.DevStack[s.name]
 		switch {
 		case flag.Changed:
@@ -297,6 +299,8 @@ func Load(fs *pflag.FlagSet, r Role, src Source) (map[string]string, error) {
 			err, from[s.name] = fs.Set(s.name, env), variable
 		case hasFile:
 			err, from[s.name] = fs.Set(s.name, inFile), src.File
+		case hasFleet:
+			err, from[s.name] = fs.Set(s.name, fleet), "fleet"
 		case hasDev:
 			err, from[s.name] = fs.Set(s.name, dev), "dev stack"
 		default:

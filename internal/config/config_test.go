@@ -99,7 +99,7 @@ func TestDocumentation(t *testing.T) {
 	b.WriteString(`# Configuration
 
 Each setting is a flag; its variable and its key in the file (` + "`--config FILE`" + `, YAML) have the same name. The order is: flag, variable,
-file, a running dev stack (` + "`.drover/stack.json`, or the file that `DROVER_STACK` names" + `), default. ` + "`drover config show`" + ` prints what is in
+file, what is kept for the whole fleet ([fleet.md](fleet.md)), a running dev stack (` + "`.drover/stack.json`, or the file that `DROVER_STACK` names" + `), default. ` + "`drover config show`" + ` prints what is in
 force and where each value comes from; secrets are hidden.
 
 The passwords of Drover's users on the shards derive from the fleet's secret: HMAC-SHA256 over "SHARD:USER", in hexadecimal. Whoever

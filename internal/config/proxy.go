@@ -32,11 +32,5 @@ func (c *Config) validateProxy() (problems []error) {
 	if _, _, err := net.SplitHostPort(c.ProxyListen); err != nil {
 		problems = append(problems, fmt.Errorf("listen is %q; want host:port", c.ProxyListen))
 	}
-	if c.SwitchWait <= 0 {
-		problems = append(problems, fmt.Errorf("switch-wait is %s; want a positive duration", c.SwitchWait))
-	}
-	if c.Linger < 0 {
-		problems = append(problems, fmt.Errorf("linger is %s; want 0 or longer", c.Linger))
-	}
-	return problems
+	return append(problems, c.validateLive()...)
 }

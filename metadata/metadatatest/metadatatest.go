@@ -58,6 +58,7 @@ func Run(t *testing.T, open func(testing.TB) (*metadata.Store, string)) {
 		"Intents":   intentCases,
 		"Listening": listenCases,
 		"Control":   controlCases,
+		"Settings":  settingsCases,
 		"Remedy":    remediationCases,
 		"Figures":   figureCases,
 		"Admission": admissionCases,
