@@ -41,9 +41,12 @@ func count(ctx context.Context, p *Proxy, q *request) error {
 	if err != nil {
 		return err
 	}
+	if skip < 0 {
+		return refuse(codeBadValue, "skip must not be negative")
+	}
 	e := edit{drop: []string{"skip", "limit"}}
 	if limit = max(limit, -limit); limit > 0 {
-		e.extra = bsoncore.AppendInt64Element(nil, "limit", skip+limit)
+		e.extra = bsoncore.AppendInt64Element(nil, "limit", chunkLimit(skip, limit))
 	}
 	var total int64
 	answers, err := p.gather(ctx, q, entries, e)
@@ -68,7 +71,8 @@ type counting struct {
 	match       bson.Raw // the stage, nil: none
 	skip, limit int64    // limit 0: none
 	id          wire.Element
-	field       string // holds the count
+	field       string    // holds the count
+	kind        bson.Type // of what is added up: the count's own, but for large ints
 }
 
 // countPipeline recognises what drivers send for countDocuments.
@@ -87,7 +91,7 @@ func countPipeline(pipeline bson.Raw) (c counting, ok bool) {
 			}
 			c.match = w.Document()
 		case "$skip":
-			if !isNumber || c.skip > 0 || c.limit > 0 {
+			if !isNumber || n < 0 || c.skip > 0 || c.limit > 0 {
 				return c, false
 			}
 			c.skip = n
@@ -97,7 +101,7 @@ func countPipeline(pipeline bson.Raw) (c counting, ok bool) {
 			}
 			c.limit = n
 		case "$group":
-			if c.id, c.field, grouped = countGroup(stage.Document()); !grouped {
+			if grouped = c.group(stage.Document()); !grouped {
 				return c, false
 			}
 		default:
@@ -107,27 +111,28 @@ func countPipeline(pipeline bson.Raw) (c counting, ok bool) {
 	return c, grouped
 }
 
-// countGroup recognises {_id: <constant>, n: {$sum: 1}}.
-func countGroup(group bson.Raw) (id wire.Element, field string, ok bool) {
+// group recognises {_id: <constant>, n: {$sum: 1}}.
+func (c *counting) group(group bson.Raw) bool {
 	for w := wire.Walk(group); w.Next(); {
 		if w.Is("_id") {
 			switch w.Type {
 			case bson.TypeInt32, bson.TypeInt64, bson.TypeNull, bson.TypeDouble, bson.TypeBoolean:
-				id = w.Element
+				c.id = w.Element
 				continue
 			}
-			return id, "", false
+			return false
 		}
 		sum := wire.Walk(w.Document())
-		if field != "" || !sum.Next() || !sum.Is("$sum") {
-			return id, "", false
+		if c.field != "" || !sum.Next() || !sum.Is("$sum") {
+			return false
 		}
-		if n, isNumber := sum.Number(); !isNumber || n != 1 || sum.Next() {
-			return id, "", false
+		n, isNumber := sum.Number()
+		if c.kind = sum.Type; !isNumber || n != 1 || sum.Next() {
+			return false
 		}
-		field = string(w.Key)
+		c.field = string(w.Key)
 	}
-	return id, field, id.Type != 0 && field != ""
+	return c.id.Type != 0 && c.field != ""
 }
 
 // countMerged adds what the chunks count. Each counts no more than is needed.
@@ -145,7 +150,9 @@ func (p *Proxy) countMerged(ctx context.Context, q *request, coll *collection, e
 		stage(c.match)
 	}
 	if c.limit > 0 {
-		stage(document(func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "$limit", c.skip+c.limit) }))
+		stage(document(func(dst []byte) []byte {
+			return bsoncore.AppendInt64Element(dst, "$limit", chunkLimit(c.skip, c.limit))
+		}))
 	}
 	stage(document(func(dst []byte) []byte {
 		group := document(func(dst []byte) []byte {
@@ -186,7 +193,14 @@ func (q *request) countReply(coll string, c counting, total int64) {
 		if total > 0 {
 			dst = bsoncore.AppendDocumentElement(dst, "0", document(func(dst []byte) []byte {
 				dst = append(dst, c.id.Raw...)
-				return appendCount(dst, c.field, total)
+				switch c.kind {
+				case bson.TypeDouble:
+					return bsoncore.AppendDoubleElement(dst, c.field, float64(total))
+				case bson.TypeInt64:
+					return bsoncore.AppendInt64Element(dst, c.field, total)
+				default:
+					return appendCount(dst, c.field, total)
+				}
 			}))
 		}
 		dst, _ = bsoncore.AppendArrayEnd(dst, list)

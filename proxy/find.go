@@ -2,12 +2,10 @@ package proxy
 
 import (
 	"context"
-	"strings"
+	"math"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
-
-	"drover/proxy/wire"
 )
 
 // place finds the database and collection that a command names.
@@ -28,7 +26,7 @@ func (p *Proxy) place(ctx context.Context, q *request) (*database, *collection, 
 // chunks skip is applied after the merge and limit grows by it on the shards.
 //
 // Not supported: tailable and awaitData; over several chunks a sort by $meta or
-// under a collation, and returnKey with a sort.
+// under a collation, returnKey with a sort, and a $slice of what the sort looks at.
 func find(ctx context.Context, p *Proxy, q *request) error {
 	db, coll, err := p.place(ctx, q)
 	if err != nil {
@@ -139,7 +137,7 @@ func (q *request) planFind(c *cursor, coll *collection) (*findPlan, error) {
 	c.skip = skip
 	if limit > 0 {
 		c.left = limit
-		f.edit.extra = bsoncore.AppendInt64Element(f.edit.extra, "limit", skip+limit)
+		f.edit.extra = bsoncore.AppendInt64Element(f.edit.extra, "limit", chunkLimit(skip, limit))
 	}
 	sort, err := q.document("sort")
 	if err != nil {
@@ -158,12 +156,24 @@ func (q *request) planFind(c *cursor, coll *collection) (*findPlan, error) {
 	if err != nil {
 		return nil, err
 	}
-	projected, changed := c.order.project(projection)
+	projected, changed, refused := c.order.project(projection)
+	if refused != nil {
+		return nil, refused
+	}
 	if changed {
 		f.edit.drop = append(f.edit.drop, "projection")
 		f.edit.extra = bsoncore.AppendDocumentElement(f.edit.extra, "projection", projected)
 	}
 	return f, nil
+}
+
+// chunkLimit is how many documents each chunk gives at most, so that limit are left
+// behind skip.
+func chunkLimit(skip, limit int64) int64 {
+	if limit > math.MaxInt64-skip {
+		return math.MaxInt64
+	}
+	return skip + limit
 }
 
 // scatter sends a read to several chunks at once and makes their answers the
@@ -194,127 +204,4 @@ func (p *Proxy) scatter(ctx context.Context, q *request, c *cursor, entries []*e
 		return err
 	}
 	return nil
-}
-
-// project gives the projection for the shards, in which every field that the
-// sort needs is visible. changed is false when the client's own will do.
-func (o *sortOrder) project(projection bson.Raw) (out []byte, changed bool) {
-	inclusion := includes(projection)
-	at, out := bsoncore.AppendDocumentStart(nil)
-	for w := wire.Walk(projection); w.Next(); {
-		if excluded(w.Element) && o.needs(string(w.Key)) && !inclusion {
-			o.cut, changed = append(o.cut, string(w.Key)), true
-			continue
-		}
-		out = append(out, w.Raw...)
-	}
-	if inclusion {
-		for i := range o.fields {
-			f := &o.fields[i]
-			f.name = "__drover_sort" + index(i)
-			out = bsoncore.AppendStringElement(out, f.name, "$"+strings.Join(f.path, "."))
-			if o.hidden == nil {
-				o.hidden = map[string]bool{}
-			}
-			o.hidden[f.name], changed = true, true
-		}
-	}
-	out, _ = bsoncore.AppendDocumentEnd(out, at)
-	return out, changed
-}
-
-// includes reports whether a projection names what to show, and not what to hide.
-// It then may show computed fields too.
-func includes(projection bson.Raw) bool {
-	id, others := false, false
-	for w := wire.Walk(projection); w.Next(); {
-		switch w.Type {
-		case bson.TypeBoolean, bson.TypeInt32, bson.TypeInt64, bson.TypeDouble:
-			if w.Is("_id") {
-				id = w.Truth()
-				continue
-			}
-			if w.Truth() {
-				return true
-			}
-			others = true
-		case bson.TypeEmbeddedDocument: // $slice, $elemMatch and $meta fit both
-			others = true
-		default:
-			return true
-		}
-	}
-	return id && !others
-}
-
-// excluded reports whether a projection's element takes a field out.
-func excluded(e wire.Element) bool {
-	switch e.Type {
-	case bson.TypeBoolean, bson.TypeInt32, bson.TypeInt64, bson.TypeDouble:
-		return !e.Truth()
-	default:
-		return false
-	}
-}
-
-// needs reports whether the sort looks at path, at what holds it, or into it.
-func (o *sortOrder) needs(path string) bool {
-	for i := range o.fields {
-		own := strings.Join(o.fields[i].path, ".")
-		if own == path || strings.HasPrefix(own, path+".") || strings.HasPrefix(path, own+".") {
-			return true
-		}
-	}
-	return false
-}
-
-// strip takes out of a document what was only there for the sort.
-func (o *sortOrder) strip(doc []byte) []byte {
-	for _, path := range o.cut {
-		doc = without(doc, strings.Split(path, "."))
-	}
-	if len(o.hidden) == 0 {
-		return doc
-	}
-	at, out := bsoncore.AppendDocumentStart(make([]byte, 0, len(doc)))
-	for w := wire.Walk(doc); w.Next(); {
-		if !o.hidden[string(w.Key)] {
-			out = append(out, w.Raw...)
-		}
-	}
-	out, _ = bsoncore.AppendDocumentEnd(out, at)
-	return out
-}
-
-// without gives doc without the field at path, also inside arrays on the way.
-func without(doc []byte, path []string) []byte {
-	return cutPath(doc, path, false)
-}
-
-// cutPath is without for a document or, in an array, its elements.
-func cutPath(doc []byte, path []string, array bool) []byte {
-	at, out := bsoncore.AppendDocumentStart(make([]byte, 0, len(doc)))
-	for w := wire.Walk(doc); w.Next(); {
-		rest := path
-		switch {
-		case array:
-		case !w.Is(path[0]):
-			out = append(out, w.Raw...)
-			continue
-		case len(path) == 1:
-			continue
-		default:
-			rest = path[1:]
-		}
-		switch w.Type {
-		case bson.TypeEmbeddedDocument:
-			out = bsoncore.AppendDocumentElement(out, string(w.Key), cutPath(w.Value, rest, false))
-		case bson.TypeArray:
-			out = bsoncore.AppendArrayElement(out, string(w.Key), cutPath(w.Value, rest, true))
-		default:
-			out = append(out, w.Raw...)
-		}
-	}
-	out, _ = bsoncore.AppendDocumentEnd(out, at)
-	return out
 }

@@ -47,7 +47,7 @@ func FuzzPlans(f *testing.F) {
 		_, _ = countPipeline(doc)
 		if o, err := parseSort(doc); err == nil && o != nil {
 			_, _ = o.key(doc)
-			_, _ = o.project(doc)
+			_, _, _ = o.project(doc)
 			o.strip(doc)
 		}
 		g := &groups{plan: &groupPlan{fields: []accumulator{{op: opAvg}, {op: opMin}}}, byKey: map[chunk.Key]*group{}}

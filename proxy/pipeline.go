@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"bytes"
+
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
@@ -111,6 +113,9 @@ func (p *pipelinePlan) groupBy(name string, e wire.Element) error {
 		p.group = &groupPlan{hideID: true, id: appendNull(nil, "_id"), fields: []accumulator{{name: string(e.Text()), op: opSum, expr: one}}}
 		return nil
 	case "$sortByCount":
+		if !bytes.HasPrefix(e.Text(), []byte("$")) && !operators(e) {
+			return refuse(codeBadValue, "the $sortByCount field must be a path beginning with $ or an expression")
+		}
 		id := bsoncore.AppendValueElement(nil, "_id", bsoncore.Value{Type: bsoncore.Type(e.Type), Data: e.Value})
 		p.group = &groupPlan{id: id, fields: []accumulator{{name: "count", op: opSum, expr: one}}}
 		return p.orderBy(document(func(dst []byte) []byte { return bsoncore.AppendInt32Element(dst, "count", -1) }))
@@ -143,7 +148,9 @@ func (p *pipelinePlan) appendShardPipeline(dst []byte) []byte {
 		}
 		// A limit of zero is none: it came from a $skip past the $limit.
 		if p.limit > 0 {
-			stage(document(func(dst []byte) []byte { return bsoncore.AppendInt64Element(dst, "$limit", p.skip+p.limit) }))
+			stage(document(func(dst []byte) []byte {
+				return bsoncore.AppendInt64Element(dst, "$limit", chunkLimit(p.skip, p.limit))
+			}))
 		}
 	}
 	dst, _ = bsoncore.AppendArrayEnd(dst, at)

@@ -12,9 +12,8 @@ import (
 
 // sortField is one field of a sort.
 type sortField struct {
-	path []string
+	path []string // in the shards' documents
 	desc bool
-	name string // the field of the shard's documents that holds the value instead, if not empty
 }
 
 // sortOrder is how documents of several chunks are put in order.
@@ -52,11 +51,7 @@ func (o *sortOrder) key(doc bson.Raw) (string, error) {
 	var out []byte
 	for i := range o.fields {
 		f := &o.fields[i]
-		path := f.path
-		if f.name != "" {
-			path = []string{f.name}
-		}
-		best, err := extreme(values(nil, wire.Element{Type: bson.TypeEmbeddedDocument, Value: doc}, path), f.desc)
+		best, err := extreme(values(nil, wire.Element{Type: bson.TypeEmbeddedDocument, Value: doc}, f.path), f.desc)
 		if err != nil {
 			return "", err
 		}
@@ -124,6 +119,8 @@ func values(dst []bson.RawValue, e wire.Element, path []string) []bson.RawValue 
 		for w := wire.Walk(e.Document()); w.Next(); {
 			if w.Type == bson.TypeEmbeddedDocument {
 				dst = values(dst, w.Element, path)
+			} else {
+				dst = append(dst, nullValue) // it has no such field
 			}
 		}
 		if len(dst) == n {

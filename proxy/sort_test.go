@@ -53,6 +53,8 @@ func TestSortKey(t *testing.T) {
 	same(bson.D{}, bson.D{{Key: "a", Value: nil}})
 	same(bson.D{}, bson.D{{Key: "a", Value: 5}})
 	same(bson.D{}, bson.D{{Key: "a", Value: bson.A{}}})
+	// An element that is no document has no field b either.
+	same(bson.D{}, bson.D{{Key: "a", Value: bson.A{7, bson.D{{Key: "b", Value: 5}}}}})
 	same(bson.D{{Key: "a", Value: bson.D{{Key: "b", Value: 1}}}}, bson.D{{Key: "a", Value: bson.D{{Key: "b", Value: 1.0}}}})
 }
 
@@ -113,8 +115,33 @@ func TestProjectionForSort(t *testing.T) {
 		},
 		{
 			name: "inclusion", sort: bson.D{{Key: "a.b", Value: 1}}, projection: bson.D{{Key: "x", Value: 1}, {Key: "_id", Value: 0}},
-			sent: `{"x":1,"_id":0,"__drover_sort0":"$a.b"}`,
-			from: `{"x":1,"__drover_sort0":5}`, to: `{"x":1}`,
+			sent: `{"x":1,"_id":0,"__drover_sort0":"$a"}`,
+			from: `{"x":1,"__drover_sort0":{"b":5}}`, to: `{"x":1}`,
+		},
+		{
+			name: "only computed", sort: bson.D{{Key: "a", Value: 1}},
+			projection: bson.D{{Key: "_id", Value: 1}, {Key: "x", Value: bson.D{{Key: "$add", Value: bson.A{"$a", 1}}}}},
+			sent:       `{"_id":1,"x":{"$add":["$a",1]},"__drover_sort0":"$a"}`, from: `{"x":2,"__drover_sort0":1}`, to: `{"x":2}`,
+		},
+		{
+			name: "only $elemMatch", sort: bson.D{{Key: "a", Value: 1}}, projection: bson.D{{Key: "x", Value: bson.D{{Key: "$elemMatch", Value: bson.D{{Key: "y", Value: 1}}}}}},
+			sent: `{"x":{"$elemMatch":{"y":1}},"__drover_sort0":"$a"}`, from: `{"__drover_sort0":1}`, to: `{}`,
+		},
+		{
+			name: "nested inclusion", sort: bson.D{{Key: "a.b", Value: 1}}, projection: bson.D{{Key: "a", Value: bson.D{{Key: "c", Value: 1}}}},
+			sent: `{"a":{"c":1},"__drover_sort0":"$a"}`, from: `{"a":{"c":2},"__drover_sort0":{"b":1,"c":2}}`, to: `{"a":{"c":2}}`,
+		},
+		{
+			name: "nested exclusion", sort: bson.D{{Key: "a.b", Value: 1}}, projection: bson.D{{Key: "a", Value: bson.D{{Key: "b", Value: 0}, {Key: "x", Value: 0}}}},
+			sent: `{"a.x":0}`, from: `{"a":{"b":1,"c":2}}`, to: `{"a":{"c":2}}`,
+		},
+		{
+			name: "only $slice", sort: bson.D{{Key: "a", Value: 1}}, projection: bson.D{{Key: "x", Value: bson.D{{Key: "$slice", Value: 1}}}},
+			from: `{"a":1,"x":[1]}`, to: `{"a":1,"x":[1]}`,
+		},
+		{
+			name: "$slice beside what is cut", sort: bson.D{{Key: "a", Value: 1}}, projection: bson.D{{Key: "x", Value: bson.D{{Key: "$slice", Value: 1}}}, {Key: "a", Value: 0}},
+			sent: `{"x":{"$slice":1}}`, from: `{"a":1,"x":[1]}`, to: `{"x":[1]}`,
 		},
 		{
 			name: "exclusion of another", sort: bson.D{{Key: "a", Value: 1}}, projection: bson.D{{Key: "x", Value: 0}},
@@ -137,7 +164,8 @@ func TestProjectionForSort(t *testing.T) {
 	} {
 		o, err := parseSort(raw(t, tc.sort))
 		require.NoError(t, err)
-		out, changed := o.project(raw(t, tc.projection))
+		out, changed, refused := o.project(raw(t, tc.projection))
+		require.Nil(t, refused)
 		require.Equal(t, tc.sent != "", changed, tc.name)
 		if changed {
 			require.JSONEq(t, tc.sent, relaxed(t, out), tc.name)
@@ -148,6 +176,17 @@ func TestProjectionForSort(t *testing.T) {
 		require.NoError(t, got.Validate())
 		require.JSONEq(t, tc.to, relaxed(t, got), tc.name)
 	}
+}
+
+// A part of an array says nothing about where its document belongs.
+func TestSliceOfWhatIsSortedIsRefused(t *testing.T) {
+	t.Parallel()
+
+	o, err := parseSort(raw(t, bson.D{{Key: "a.b", Value: 1}}))
+	require.NoError(t, err)
+	_, _, refused := o.project(raw(t, bson.D{{Key: "a", Value: bson.D{{Key: "$slice", Value: 1}}}}))
+	require.NotNil(t, refused)
+	require.Equal(t, codeNotSupported, refused.code)
 }
 
 // relaxed gives a document as JSON with plain numbers.

@@ -110,7 +110,7 @@ func decompress(dst, b []byte, size int, c Compressor) ([]byte, error) {
 			return nil, fmt.Errorf("zlib: %w: %w", err, errMalformed)
 		}
 		buf := bytes.NewBuffer(slices.Grow(dst, size+bytes.MinRead))
-		if _, err := buf.ReadFrom( io.LimitReader(zr, int64(size)+1)); err != nil {
+		if _, err := buf.ReadFrom(io.LimitReader(zr, int64(size)+1)); err != nil {
 			return nil, fmt.Errorf("zlib: %w: %w", err, errMalformed)
 		}
 		return buf.Bytes(), nil
