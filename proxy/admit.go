@@ -168,7 +168,7 @@ func filtersOf(q *request) []filter {
 
 // statementFilters finds the filters of a batch.
 func statementFilters(q *request, array string) (out []filter) {
-	docs, err := q.sequence(array)
+	docs, err := q.sequence(nil, array)
 	if err != nil {
 		return nil // the command itself says what is wrong
 	}

@@ -70,14 +70,16 @@ func (p *Proxy) write(ctx context.Context, q *request, array string, plan planne
 	if answered, err := p.retried(ctx, q); answered || err != nil {
 		return err
 	}
-	docs, err := q.sequence(array)
+	docs, err := q.sequence(q.client.docs[:0], array)
 	if err != nil {
 		return err
 	}
+	q.client.docs = docs
 	if len(docs) == 0 || len(docs) > maxWriteBatch {
 		return refuse(codeInvalidLength, "Write batch sizes must be between 1 and %d. Got %d operations.", maxWriteBatch, len(docs))
 	}
-	b := &batch{q: q, array: array, coll: coll, ordered: true, statements: make([]statement, len(docs))}
+	b := &q.client.batch
+	*b = batch{q: q, array: array, coll: coll, ordered: true, statements: slices.Grow(b.statements[:0], len(docs))[:len(docs)]}
 	b.sum.updates = array == "updates"
 	if e := q.option("ordered"); e.Type != 0 {
 		b.ordered = e.Truth()
@@ -126,7 +128,8 @@ func (p *Proxy) passWrite(ctx context.Context, q *request, b *batch, e *entry) e
 	for _, s := range q.sequences {
 		tail = append(tail, s.Raw)
 	}
-	a, err := p.dispatch(ctx, q, &leg{entry: e, access: writes, tail: tail})
+	q.way = leg{entry: e, access: writes, tail: tail}
+	a, err := p.dispatch(ctx, q, &q.way)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"drover/proxy/admission"
@@ -33,7 +34,11 @@ type client struct {
 	out     []byte
 	user    string      // empty: nobody has logged in
 	login   *auth.Login // under way, nil: none
-	legs    legs        // of the request that is being worked on
+	turn    uint32      // number of the request that is being worked on
+	req     request     // which it is
+	batch   batch       // which it has, if it is one
+	docs    []bson.Raw  // of it
+	legs    legs        // of it
 	scratch []byte      // for the shapes of requests
 	habits  *habits     // of caller
 	caller  caller
@@ -59,8 +64,11 @@ func newClient(p *Proxy, nc net.Conn) *client {
 	return &client{p: p, nc: nc, id: p.lastID.Add(1), reader: wire.NewReader(nc)}
 }
 
-// keptReply bounds the buffer that an idle connection keeps.
-const keptReply = 64 * 1024
+// What an idle connection keeps at most.
+const (
+	keptReply      = 64 * 1024 // bytes
+	keptStatements = 64
+)
 
 // serve answers requests until the connection ends. A panic costs this
 // connection and nothing else.
@@ -97,9 +105,18 @@ func (c *client) serve(ctx context.Context) {
 		if c.retired.Load() {
 			return
 		}
-		if cap(c.out) > keptReply {
-			c.out = nil
-		}
+		c.lighten(len(m.Raw))
+	}
+}
+
+// lighten gives up what a large request, or its reply, took: nothing may point into its
+// message any more.
+func (c *client) lighten(size int) {
+	if cap(c.out) > keptReply {
+		c.out = nil
+	}
+	if size > keptReply || cap(c.docs) > keptStatements {
+		c.msg, c.cmd, c.req, c.batch, c.docs = wire.Msg{}, wire.Command{}, request{}, batch{}, nil
 	}
 }
 
@@ -144,7 +161,9 @@ func (c *client) handle(ctx context.Context, m wire.Message) error {
 func (c *client) answer(ctx context.Context, at int, quiet bool) error {
 	start := time.Now()
 	c.legs.reset()
-	q := &request{client: c, cmd: &c.cmd, sequences: c.msg.Sequences, start: start, quiet: quiet}
+	c.turn++
+	c.req = request{client: c, id: uint64(uint32(c.id))<<32 | uint64(c.turn), cmd: &c.cmd, sequences: c.msg.Sequences, start: start, quiet: quiet} //nolint:gosec // any 32 bits
+	q := &c.req
 	if c.cmd.MaxTimeMS > 0 {
 		q.deadline = start.Add(time.Duration(c.cmd.MaxTimeMS) * time.Millisecond)
 	}
@@ -278,12 +297,15 @@ func (c *client) unwatch() {
 // request is one command of a client while it is being worked on.
 type request struct {
 	client    *client
+	id        uint64 // tells it from every other one
 	cmd       *wire.Command
 	sequences []wire.Sequence
 	start     time.Time
 	deadline  time.Time // by its maxTimeMS; zero: none
 	quiet     bool      // no reply is wanted
 	failed    bool      // a shard's own error was passed on
+
+	way leg // of a request that goes to one chunk
 
 	share *admission.Tenant // of the command's database, nil: it has no policy
 

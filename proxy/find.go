@@ -56,7 +56,8 @@ func (p *Proxy) passRead(ctx context.Context, q *request, e *entry) error {
 	if err := q.bind(e); err != nil {
 		return err
 	}
-	a, err := p.dispatch(ctx, q, &leg{entry: e, access: reads})
+	q.way = leg{entry: e, access: reads}
+	a, err := p.dispatch(ctx, q, &q.way)
 	if err != nil {
 		return err
 	}

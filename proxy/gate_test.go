@@ -103,8 +103,10 @@ func TestSessionRemembersPlacements(t *testing.T) {
 	at := func(p chunk.PlacementID) *route {
 		return &route{Route: chunk.Route{Chunk: chunk.Chunk{ID: "d/0001"}, Placement: chunk.Placement{ID: p}}}
 	}
+	var last uint64
 	q := func(n int64) *request {
-		q := &request{cmd: &wire.Command{}}
+		last++
+		q := &request{id: last, cmd: &wire.Command{}}
 		q.cmd.TxnNumber = n
 		return q
 	}

@@ -160,9 +160,9 @@ func (q *request) checkReadConcern() error {
 	return nil
 }
 
-// sequence gives the documents of an array of the command, which travel beside
+// sequence appends the documents of an array of the command, which travel beside
 // the body or in it.
-func (q *request) sequence(name string) (docs []bson.Raw, err error) {
+func (q *request) sequence(docs []bson.Raw, name string) ([]bson.Raw, error) {
 	for _, s := range q.sequences {
 		if string(s.Name) != name {
 			continue

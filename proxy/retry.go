@@ -30,7 +30,7 @@ func (p *Proxy) retried(ctx context.Context, q *request) (answered bool, err err
 	reply, places := q.session.recall(q.cmd.TxnNumber)
 	for _, at := range places {
 		e := p.routing.entry(at.chunk)
-		if e == nil || at.by == q {
+		if e == nil || at.by == q.id {
 			continue
 		}
 		if !e.ended.Load() && e.route.Load().Placement.ID == at.placement {

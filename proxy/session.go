@@ -43,7 +43,7 @@ type written struct {
 type place struct {
 	chunk     chunk.ID
 	placement chunk.PlacementID
-	by        *request // the request that sent it there; a retry is another one
+	by        uint64 // the request that sent it there; a retry is another one
 }
 
 // upstreamSession gives the 16 bytes of the session id that stands for s on
@@ -175,13 +175,13 @@ func (s *session) begin(q *request, r *route) (elsewhere bool) {
 			continue
 		}
 		if p.placement == r.Placement.ID {
-			noted = noted || p.by == q
-		} else if p.by != q {
+			noted = noted || p.by == q.id
+		} else if p.by != q.id {
 			elsewhere = true
 		}
 	}
 	if !elsewhere && !noted {
-		s.write.places = append(s.write.places, place{chunk: r.Chunk.ID, placement: r.Placement.ID, by: q})
+		s.write.places = append(s.write.places, place{chunk: r.Chunk.ID, placement: r.Placement.ID, by: q.id})
 	}
 	return elsewhere
 }
@@ -194,7 +194,7 @@ func (s *session) undo(q *request, r *route) {
 		return
 	}
 	for i, p := range s.write.places {
-		if p.by == q && p.chunk == r.Chunk.ID && p.placement == r.Placement.ID {
+		if p.by == q.id && p.chunk == r.Chunk.ID && p.placement == r.Placement.ID {
 			s.write.places = append(s.write.places[:i], s.write.places[i+1:]...)
 			return
 		}
