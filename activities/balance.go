@@ -58,6 +58,9 @@ func (b *Balancer) OpenIntent(ctx context.Context, in contract.IntentInput) (con
 		i.Chunks = append(i.Chunks, string(m.Chunk))
 		targets = append(targets, m.To)
 		if m.Reshape != nil {
+			for _, c := range m.Reshape.With {
+				i.Chunks = append(i.Chunks, string(c))
+			}
 			targets = append(targets, m.Reshape.Shards...)
 		}
 	}

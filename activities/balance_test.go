@@ -120,16 +120,16 @@ placement:
 	require.NotEmpty(t, plan.Refusals, "why nothing moves is said")
 }
 
-// TestIntentNamesWhatItFills: also the shards of a cut.
+// TestIntentNamesWhatItFills: also the shards of a cut, and it claims what a merge replaces.
 func TestIntentNamesWhatItFills(t *testing.T) {
 	t.Parallel()
 
 	b := &balanceBooks{}
 	_, err := (&activities.Balancer{Ledger: b}).OpenIntent(t.Context(), contract.IntentInput{RebalanceInput: contract.RebalanceInput{
-		Moves: []contract.PlannedMove{{Chunk: "shop/0001", To: "b"}, {Chunk: "shop/0002", Reshape: &contract.Reshape{Shards: []string{"a", "c", "b"}}}},
+		Moves: []contract.PlannedMove{{Chunk: "shop/0001", To: "b"}, {Chunk: "shop/0002", Reshape: &contract.Reshape{With: []chunk.ID{"shop/0003"}, Shards: []string{"a", "c", "b"}}}},
 	}})
 	require.NoError(t, err)
-	require.Equal(t, []string{"shop/0001", "shop/0002"}, b.opened.Chunks)
+	require.Equal(t, []string{"shop/0001", "shop/0002", "shop/0003"}, b.opened.Chunks)
 	require.Equal(t, []string{"b", "a", "c"}, b.opened.Filled)
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -219,10 +220,16 @@ func (a *app) printMoves(p contract.FleetPlan) error {
 	rows := make([][]string, 0, len(p.Moves))
 	for _, m := range p.Moves {
 		what := "move"
-		if m.Reshape != nil {
-			what = "cut out and move"
+		if m.Reshape != nil && len(m.Reshape.With) > 0 {
+			what = "merge"
+		} else if m.Reshape != nil {
+			what = "cut and move"
 		}
-		rows = append(rows, []string{string(m.Chunk), what, m.From, m.To, bytesText(m.Bytes), m.Reason})
+		to := m.To
+		if m.Reshape != nil && len(m.Reshape.Shards) > 0 {
+			to = strings.Join(m.Reshape.Shards, ", ")
+		}
+		rows = append(rows, []string{string(m.Chunk), what, m.From, to, bytesText(m.Bytes), m.Reason})
 	}
 	if len(rows) == 0 {
 		a.say("nothing has to move")

@@ -17,16 +17,16 @@ import (
 
 	"drover/chunk"
 	"drover/contract"
+	"drover/fleet"
 	"drover/internal/config"
 	"drover/metadata"
 	"drover/starter"
 )
 
-// moveFlags are the flags of whatever starts a move.
+// moveFlags are the flags of whatever starts single moves.
 type moveFlags struct {
 	in     contract.MigrateInput
 	burnIn time.Duration
-	watch  bool
 }
 
 // add makes the flags.
@@ -36,60 +36,67 @@ func (m *moveFlags) add(f *pflag.FlagSet) {
 	f.DurationVar(&m.burnIn, "burn-in", time.Hour, "how long the old placements are kept current for a rollback")
 	onDDLFlag(f, &m.in.OnDDL, contract.StopOnDDL)
 	f.StringVar(&m.in.Reason, "reason", "", "shown to people")
-	f.BoolVar(&m.watch, "watch", false, "follow it until it ends")
 }
 
-// start starts what the flags and in say.
-func (m *moveFlags) start(cmd *cobra.Command, a *app) error {
-	m.in.BurnIn, m.in.RequestedBy = contract.Duration(m.burnIn), a.user()
-	return a.withStarter(cmd, func(ctx context.Context, s *starter.Starter) error {
-		run, err := s.Migrate(ctx, m.in)
-		if err != nil {
-			return err
-		}
-		if m.watch {
-			return a.watch(ctx, s, m.in.Chunk)
-		}
-		return a.print(run, nil, func() [][]string {
-			return [][]string{{"workflow", run.WorkflowID}, {"run", run.RunID}, {"next", "drover migrate watch " + string(m.in.Chunk)}}
-		})
-	})
+// addReshape makes the flags of a split or merge.
+func (p *planFlags) addReshape(f *pflag.FlagSet) {
+	p.add(f)
+	p.addYes(f)
+	onDDLFlag(f, &p.in.OnDDL, contract.StopOnDDL)
+	p.burnIn = time.Hour
+	f.Lookup("burn-in").DefValue = p.burnIn.String()
+	f.Lookup("burn-in").Usage = "how long the old placements are kept current for a rollback"
 }
 
 func newChunkSplit(a *app) *cobra.Command {
-	var m moveFlags
-	r := contract.Reshape{}
+	var p planFlags
+	cut := contract.Reshape{}
 	var at []string
+	var allowed bool
 	c := &cobra.Command{
-		Use: "split CHUNK (--into N | --at KEY...) --to SHARD,...", Short: "Replace a chunk by several that hold its keys", Args: cobra.ExactArgs(1),
+		Use: "split CHUNK (--into N | --at KEY...) --to SHARD,...", Short: "Replace a chunk by several that hold its keys; without --yes the plan is only shown",
+		Args: cobra.ExactArgs(1),
 		Long: "Replace a chunk by several that hold its keys, in one switch. Without --at the boundaries are chosen by size, from a sample.\n" +
-			"One shard takes all new chunks; or name one for each, in the order of the key space. The chunk's own shard may be among them.",
-		Example: "  drover chunk split flights/0003 --into 2 --to shard-a,shard-c\n  drover chunk split users/0001 --at '\"m\"' --to shard-b",
+			"One shard takes all new chunks; or name one for each, in the order of the key space. The chunk's own shard may be among them.\n" +
+			"The plan shows how many chunks its requests concern, as proxies saw them within the last minute, and how many they would afterwards.\n" +
+			"A split by which the median rises is refused. Without --yes it is only shown, with exit status 3.",
+		Example: "  drover chunk split flights/0003 --into 2 --to shard-a,shard-c --yes\n  drover chunk split users/0001 --at '\"m\"' --to shard-b",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			m.in.Chunk = chunk.ID(args[0])
-			if (len(at) > 0) == (r.Parts > 0) {
+			id := chunk.ID(args[0])
+			if (len(at) > 0) == (cut.Parts > 0) {
 				return &usageError{errors.New("want one of --into and --at")}
 			}
 			if len(at) > 0 {
-				points, err := a.points(cmd, m.in.Chunk, at)
+				points, err := a.points(cmd, id, at)
 				if err != nil {
 					return err
 				}
-				r.At = points
+				cut.At = points
 			}
-			if len(r.Shards) == 1 {
-				m.in.To, r.Shards = r.Shards[0], nil
+			to := ""
+			if len(cut.Shards) == 1 {
+				to, cut.Shards = cut.Shards[0], nil
 			}
-			m.in.Reshape = &r
-			return m.start(cmd, a)
+			return a.carryOut(cmd, &p, contract.SplitIntent, args[0], func(ctx context.Context, store *metadata.Store, v fleet.View) (contract.FleetPlan, error) {
+				r, err := store.Route(ctx, id)
+				if err != nil {
+					return contract.FleetPlan{}, err
+				}
+				now, err := store.FanOut(ctx, r.Placement.ID)
+				if err != nil {
+					return contract.FleetPlan{}, err
+				}
+				return v.Split(id, cut, to, now, allowed)
+			})
 		},
 	}
 	f := c.Flags()
-	f.IntVar(&r.Parts, "into", 0, "number of new chunks; the boundaries are chosen by size")
-	f.BoolVar(&r.Even, "even", false, "with --into, in a hashed key space: of equal width, without a sample")
+	f.IntVar(&cut.Parts, "into", 0, "number of new chunks; the boundaries are chosen by size")
+	f.BoolVar(&cut.Even, "even", false, "with --into, in a hashed key space: of equal width, without a sample")
 	f.StringArrayVar(&at, "at", nil, "boundary as extended JSON, a value of the shard key that begins the next chunk, in order; may be repeated")
-	f.StringSliceVar(&r.Shards, "to", nil, "shards of the new chunks: one for all, or one for each in order (needed)")
-	m.add(f)
+	f.StringSliceVar(&cut.Shards, "to", nil, "shards of the new chunks: one for all, or one for each in order (needed)")
+	f.BoolVar(&allowed, "allow-fan-out", false, "split even if the median of its requests would concern more chunks than now")
+	p.addReshape(f)
 	_ = c.MarkFlagRequired("to")
 	a.cfg.Flags(f, config.Common)
 	return c
@@ -128,21 +135,24 @@ func (a *app) points(cmd *cobra.Command, id chunk.ID, values []string) (out []st
 }
 
 func newChunkMerge(a *app) *cobra.Command {
-	var m moveFlags
+	var p planFlags
+	var to string
 	c := &cobra.Command{
-		Use: "merge CHUNK CHUNK... --to SHARD", Short: "Replace chunks that lie side by side by one that holds their keys", Args: cobra.MinimumNArgs(2),
-		Example: "  drover chunk merge flights/0003 flights/0004 --to shard-c",
+		Use: "merge CHUNK CHUNK... --to SHARD", Short: "Replace chunks that lie side by side by one that holds their keys; without --yes the plan is only shown",
+		Args: cobra.MinimumNArgs(2), Example: "  drover chunk merge flights/0003 flights/0004 --to shard-c --yes",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			m.in.Chunk, m.in.Reshape = chunk.ID(args[0]), &contract.Reshape{}
-			for _, id := range args[1:] {
-				m.in.Reshape.With = append(m.in.Reshape.With, chunk.ID(id))
+			ids := make([]chunk.ID, 0, len(args))
+			for _, id := range args {
+				ids = append(ids, chunk.ID(id))
 			}
-			return m.start(cmd, a)
+			return a.carryOut(cmd, &p, contract.MergeIntent, args[0], func(_ context.Context, _ *metadata.Store, v fleet.View) (contract.FleetPlan, error) {
+				return v.Merge(ids, to)
+			})
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&m.in.To, "to", "", "shard of the new chunk (needed)")
-	m.add(f)
+	f.StringVar(&to, "to", "", "shard of the new chunk (needed)")
+	p.addReshape(f)
 	_ = c.MarkFlagRequired("to")
 	a.cfg.Flags(f, config.Common)
 	return c
@@ -166,7 +176,6 @@ func newChunkPack(a *app) *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&m.in.To, "to", "", "target shard (needed)")
 	m.add(f)
-	_ = f.MarkHidden("watch")
 	_ = c.MarkFlagRequired("to")
 	a.cfg.Flags(f, config.Common)
 	return c

@@ -27,6 +27,8 @@ const (
 	IsolateIntent   = "isolate"   // a chunk or key on a shard of its own
 	ReconcileIntent = "reconcile" // what the placement rules say
 	UpgradeIntent   = "upgrade"   // shards on to others that run a newer version
+	SplitIntent     = "split"     // a chunk replaced by parts
+	MergeIntent     = "merge"     // chunks replaced by one
 )
 
 // RebalanceID is the workflow id of an intent: the same one cannot run twice at once.
@@ -60,6 +62,7 @@ type RebalanceInput struct {
 	Approval    string          `json:"approval,omitempty"`
 	Complete    string          `json:"complete,omitempty"`
 	AfterSwitch string          `json:"afterSwitch,omitempty"` // as of a move
+	OnDDL       string          `json:"onDDL,omitempty"`       // as of a move
 	Soak        Duration        `json:"soak,omitempty"`        // that a wave serves before the next one begins
 	StopAtFirst bool            `json:"stopAtFirst,omitempty"` // no further move after one that failed or wants a person
 	RequestedBy string          `json:"requestedBy"`

@@ -6,6 +6,7 @@ package fleet
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -173,6 +174,14 @@ func (r *Reader) claims(ctx context.Context, v *View) error {
 		v.Moving[c] = by
 	}
 	v.Filled, v.Emptied = filled, emptied
+	for _, open := range []struct {
+		does   string
+		shards map[string]string
+	}{{"empties", emptied}, {"moves chunks to", filled}} {
+		for _, s := range slices.Sorted(maps.Keys(open.shards)) {
+			v.Figures = append(v.Figures, contract.Figure{Name: "open intent", Value: open.shards[s] + " " + open.does + " " + s, Source: "metadata; drover rebalance status"})
+		}
+	}
 	for i := range v.Fleet.Shards {
 		s := &v.Fleet.Shards[i]
 		s.Closed = s.Closed || emptied[s.Name] != ""

@@ -11,6 +11,7 @@ import (
 	"drover/chunk"
 	"drover/contract"
 	"drover/fleet"
+	"drover/internal/failure"
 )
 
 // books is a metadata that says what it was told.
@@ -238,11 +239,38 @@ func TestOpenIntentIsNamedByAPlanThatFightsIt(t *testing.T) {
 	b.filled = map[string]string{"shard-c": "rebalance/reconcile"}
 	b.emptied = map[string]string{"shard-b": "rebalance/drain/shard-b"}
 	v := read(t, b, contract.BalanceSettings{}, "")
-	_, err := v.Drain("shard-c", 0.8)
-	require.ErrorContains(t, err, "rebalance/reconcile moves chunks to it")
-	_, err = v.Isolate(b.routes[0], nil, "shard-c")
-	require.ErrorContains(t, err, "rebalance/reconcile moves it")
-	p, err := v.Drain("shard-a", 0.8)
+	old := read(t, versions(b, map[string]string{"shard-a": "7.0.4", "shard-b": "8.0.0", "shard-c": "6.0.4"}), contract.BalanceSettings{}, "")
+	cut := contract.Reshape{Parts: 2}
+	for want, plan := range map[string]func() (contract.FleetPlan, error){
+		"drain what is filled":       func() (contract.FleetPlan, error) { return v.Drain("shard-c", 0.8) },
+		"isolate what is moved":      func() (contract.FleetPlan, error) { return v.Isolate(b.routes[0], nil, "shard-c") },
+		"isolate on what is emptied": func() (contract.FleetPlan, error) { return v.Isolate(b.routes[1], nil, "shard-b") },
+		"split what is moved":        func() (contract.FleetPlan, error) { return v.Split("shop/0001", cut, "shard-c", chunk.FanOut{}, false) },
+		"split on to what is emptied": func() (contract.FleetPlan, error) {
+			return v.Split("shop/0002", contract.Reshape{Parts: 2, Shards: []string{"shard-a", "shard-b"}}, "", chunk.FanOut{}, false)
+		},
+		"merge what is moved":           func() (contract.FleetPlan, error) { return v.Merge([]chunk.ID{"shop/0002", "shop/0001"}, "shard-a") },
+		"merge on what is emptied":      func() (contract.FleetPlan, error) { return v.Merge([]chunk.ID{"shop/0002", "shop/0003"}, "shard-b") },
+		"upgrade what is filled":        func() (contract.FleetPlan, error) { return old.Upgrade("shard-c", "shard-a") },
+		"upgrade on to what is emptied": func() (contract.FleetPlan, error) { return old.Upgrade("shard-a", "shard-b") },
+		"a season on what is emptied": func() (contract.FleetPlan, error) {
+			s, err := v.Season([]string{"shard-b"}, 2, 0.8)
+			return s.Expand, err
+		},
+	} {
+		p, err := plan()
+		require.True(t, failure.HasCode(err, "rebalance.fights"), "%s: %v", want, err)
+		require.ErrorContains(t, err, "rebalance/", want)
+		require.Empty(t, p.Moves, want)
+	}
+	p, err := old.Campaign("9.0", 1, nil)
+	require.NoError(t, err)
+	require.Empty(t, p.Emptied)
+	require.Equal(t, "rebalance/drain/shard-b empties it", p.Refusals[0].Reason)
+	pack, err := v.Pack(0.8)
+	require.NoError(t, err)
+	require.Contains(t, pack.Figures, contract.Figure{Name: "open intent", Value: "rebalance/drain/shard-b empties shard-b", Source: "metadata; drover rebalance status"})
+	p, err = v.Drain("shard-a", 0.8)
 	require.NoError(t, err)
 	require.Len(t, p.Moves, 2)
 	for _, m := range p.Moves {

@@ -91,8 +91,7 @@ func (v View) Drain(shard string, fill float64) (contract.FleetPlan, error) {
 		return v.plan(), failure.New(failure.Invalid, "shard.unknown", "there is no shard %s", shard).WithHint("`drover shard list` shows the shards")
 	}
 	if by := v.Filled[shard]; by != "" {
-		return v.plan(), failure.New(failure.Invalid, "rebalance.fights", "shard %s cannot be drained: %s moves chunks to it", shard, by).
-			WithHint("wait for it, or stop it: drover rebalance stop %s", by)
+		return v.plan(), fights(by, "shard %s cannot be drained: %s moves chunks to it", shard, by)
 	}
 	p, err := balancer.Drain(v.Fleet, shard, fill)
 	return v.pack(p, []string{shard}, err)
@@ -115,14 +114,10 @@ func (v View) Pack(fill float64) (contract.FleetPlan, error) {
 // named, and not moved.
 func (v View) Isolate(r chunk.Route, point *chunk.Key, to string) (contract.FleetPlan, error) {
 	out := v.plan()
+	if err := v.free(r.Chunk.ID, to); err != nil {
+		return out, err
+	}
 	target := v.Index(to)
-	if target < 0 {
-		return out, failure.New(failure.Invalid, "shard.unknown", "there is no shard %s", to).WithHint("`drover shard list` shows the shards")
-	}
-	if by := v.Moving[r.Chunk.ID]; by != "" {
-		return out, failure.New(failure.Invalid, "rebalance.fights", "chunk %s cannot be isolated: %s moves it", r.Chunk.ID, by).
-			WithHint("wait for it, or stop it: drover rebalance stop %s", by)
-	}
 	for i, c := range v.Fleet.Chunks {
 		if c.Shard == target && c.ID != string(r.Chunk.ID) {
 			out.Refusals = append(out.Refusals, contract.Refused{

@@ -99,8 +99,7 @@ func (v View) spares(names []string) ([]int, error) {
 			return nil, failure.New(failure.Invalid, "shard.unknown", "there is no shard %s", s).WithHint("`drover shard list` shows the shards")
 		}
 		if by := v.Emptied[s]; by != "" {
-			return nil, failure.New(failure.Invalid, "rebalance.fights", "shard %s cannot serve a season: %s empties it", s, by).
-				WithHint("wait for it, or stop it: drover rebalance stop %s", by)
+			return nil, fights(by, "shard %s cannot serve a season: %s empties it", s, by)
 		}
 		if at := slices.IndexFunc(v.Silent, func(x contract.Refused) bool { return x.Subject == s }); at >= 0 {
 			return nil, failure.New(failure.Invalid, "capacity.spare_silent", "spare shard %s: %s", s, v.Silent[at].Reason).WithHint("drover shard check %s", s)

@@ -60,12 +60,14 @@ func (v View) Upgrade(from, to string) (contract.FleetPlan, error) {
 			WithHint("drover shard drain %s moves its chunks to shards of any version", from)
 	}
 	if by := v.Filled[from]; by != "" {
-		return out, failure.New(failure.Invalid, "rebalance.fights", "shard %s cannot be upgraded: %s moves chunks to it", from, by).
-			WithHint("wait for it, or stop it: drover rebalance stop %s", by)
+		return out, fights(by, "shard %s cannot be upgraded: %s moves chunks to it", from, by)
+	}
+	if by := v.Emptied[to]; by != "" {
+		return out, fights(by, "shard %s takes nothing: %s empties it", to, by)
 	}
 	target := v.Index(to)
 	if v.Fleet.Shards[target].Closed {
-		return out, failure.New(failure.Invalid, "upgrade.target_closed", "shard %s takes nothing: it is emptied, or did not answer", to)
+		return out, failure.New(failure.Invalid, "upgrade.target_closed", "shard %s takes nothing: it did not answer, or is kept for seasons", to)
 	}
 	for _, c := range v.Fleet.Chunks {
 		if c.Shard == target {
@@ -173,6 +175,8 @@ func (v View) sides(want [3]int, rank Criticality) (old []candidate, spare []str
 			refused = append(refused, contract.Refused{Subject: s.Name, Reason: err.Error(), Offer: "drover shard check " + s.Name})
 		case compareVersions(have, want) >= 0 && holds[i] == 0 && !s.Closed && v.Filled[s.Name] == "":
 			spare = append(spare, s.Name)
+		case compareVersions(have, want) < 0 && holds[i] > 0 && v.Emptied[s.Name] != "":
+			refused = append(refused, contract.Refused{Subject: s.Name, Reason: v.Emptied[s.Name] + " empties it", Offer: "drover rebalance stop " + v.Emptied[s.Name]})
 		case compareVersions(have, want) < 0 && holds[i] > 0 && v.Filled[s.Name] != "":
 			refused = append(refused, contract.Refused{Subject: s.Name, Reason: v.Filled[s.Name] + " moves chunks to it", Offer: "drover rebalance stop " + v.Filled[s.Name]})
 		case compareVersions(have, want) < 0 && holds[i] > 0:

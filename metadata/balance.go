@@ -13,10 +13,11 @@ import (
 // loadLasts is how long a proxy's word about the load of a placement counts.
 const loadLasts = 90 * time.Second
 
-// setLoadsSQL keeps the requests of each placement, at most every ten seconds.
-const setLoadsSQL = `insert into proxy_loads as l (proxy, placement, requests)
-		select $1, (w ->> 'placement')::bigint, coalesce((w ->> 'requests')::bigint, 0) from jsonb_array_elements($2::jsonb) w
-	on conflict (proxy, placement) do update set requests = excluded.requests, at = clock_timestamp()
+// setLoadsSQL keeps the requests of each placement and their fan-out, at most every ten
+// seconds.
+const setLoadsSQL = `insert into proxy_loads as l (proxy, placement, requests, fan_out)
+		select $1, (w ->> 'placement')::bigint, coalesce((w ->> 'requests')::bigint, 0), coalesce(w -> 'fan_out', '{}') from jsonb_array_elements($2::jsonb) w
+	on conflict (proxy, placement) do update set requests = excluded.requests, fan_out = excluded.fan_out, at = clock_timestamp()
 		where l.at < clock_timestamp() - interval '10 seconds'`
 
 // Loads gives the requests per second of each placement that the proxies have
@@ -35,6 +36,23 @@ func (s *Store) Loads(ctx context.Context) (map[chunk.PlacementID]float64, error
 		return nil
 	})
 	return out, decode(err, "read loads")
+}
+
+// FanOut gives by how many chunks the requests concerned that the proxies have sent to
+// a placement within the last minute.
+func (s *Store) FanOut(ctx context.Context, p chunk.PlacementID) (sum chunk.FanOut, err error) {
+	const q = `select fan_out from proxy_loads where placement = $1 and at > clock_timestamp() - $2::interval`
+	rows, err := s.pool.Query(ctx, q, int64(p), loadLasts)
+	if err != nil {
+		return sum, decode(err, "read the fan-out of placement %d", p)
+	}
+	var one chunk.FanOut
+	_, err = pgx.ForEachRow(rows, []any{&one}, func() error {
+		sum.Add(one)
+		one = chunk.FanOut{}
+		return nil
+	})
+	return sum, decode(err, "read the fan-out of placement %d", p)
 }
 
 // RouteAges gives how long each chunk that was ever moved has been where it is.

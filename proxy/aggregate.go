@@ -47,7 +47,7 @@ func aggregate(ctx context.Context, p *Proxy, q *request) error {
 		return nil
 	}
 	entries := targetOf(db, coll, leadingMatch(pipeline.Document()), q.option("collation"))
-	p.fan(q, len(entries))
+	p.fan(q, len(entries), pinned(entries))
 	if len(entries) == 1 {
 		return p.passRead(ctx, q, entries[0])
 	}

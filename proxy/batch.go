@@ -118,12 +118,15 @@ func (b *batch) single() *entry {
 	return only
 }
 
+// pinned tells whether the batch concerns one chunk however the key space is cut.
+func (b *batch) pinned() bool { return len(b.statements) == 1 && pinned(b.statements[0].entries) }
+
 // passWrite passes a whole batch to one chunk.
 func (p *Proxy) passWrite(ctx context.Context, q *request, b *batch, e *entry) error {
 	if err := q.bind(e); err != nil {
 		return err
 	}
-	p.fan(q, 1)
+	p.fan(q, 1, b.pinned())
 	var tail [][]byte
 	for _, s := range q.sequences {
 		tail = append(tail, s.Raw)
@@ -227,7 +230,7 @@ func (p *Proxy) writeUnordered(ctx context.Context, b *batch) error {
 			}
 		}
 	}
-	p.fan(b.q, max(1, len(groups)))
+	p.fan(b.q, max(1, len(groups)), b.pinned())
 	results := make([]partResult, len(groups))
 	entries := make([]*entry, len(groups))
 	for i := range groups {
@@ -252,7 +255,7 @@ func (p *Proxy) writeUnordered(ctx context.Context, b *batch) error {
 
 // doStep does one step and adds its results.
 func (p *Proxy) doStep(ctx context.Context, b *batch, st step) error {
-	p.fan(b.q, len(st.entries))
+	p.fan(b.q, len(st.entries), b.pinned())
 	if st.turns {
 		return p.doTurns(ctx, b, st)
 	}

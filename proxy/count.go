@@ -29,7 +29,7 @@ func count(ctx context.Context, p *Proxy, q *request) error {
 		return err
 	}
 	entries := targetOf(db, coll, filter, q.option("collation"))
-	p.fan(q, len(entries))
+	p.fan(q, len(entries), pinned(entries))
 	if err := q.bind(entries...); err != nil {
 		return err
 	}

@@ -255,7 +255,7 @@ func (d *delivery) measure(r *route, a *answer, err error) {
 		return
 	}
 	now := time.Now()
-	r.gate.traffic.observe(now, now.Sub(d.sent), err != nil || !a.ok)
+	r.gate.traffic.observe(now, now.Sub(d.sent), err != nil || !a.ok, &d.q.client.legs)
 	d.sent = time.Time{}
 }
 

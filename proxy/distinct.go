@@ -34,7 +34,7 @@ func distinct(ctx context.Context, p *Proxy, q *request) error {
 		return err
 	}
 	entries := targetOf(db, coll, filter, q.option("collation"))
-	p.fan(q, len(entries))
+	p.fan(q, len(entries), pinned(entries))
 	if err := q.bind(entries...); err != nil {
 		return err
 	}

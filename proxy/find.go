@@ -44,7 +44,7 @@ func find(ctx context.Context, p *Proxy, q *request) error {
 		return err
 	}
 	entries := targetOf(db, coll, filter, q.option("collation"))
-	p.fan(q, len(entries))
+	p.fan(q, len(entries), pinned(entries))
 	if len(entries) == 1 {
 		return p.passRead(ctx, q, entries[0])
 	}

@@ -86,7 +86,7 @@ func (p *Proxy) findAndModifyTurns(ctx context.Context, q *request, entries []*e
 			}
 		}
 	}
-	p.fan(q, len(entries))
+	p.fan(q, len(entries), pinned(entries))
 	for i, e := range entries {
 		a, err := p.dispatch(ctx, q, &leg{entry: e, access: writes, edit: ed})
 		if err != nil {

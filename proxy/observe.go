@@ -19,6 +19,7 @@ func (s split) total() time.Duration { return s.queue + s.hold + s.upstream }
 type legs struct {
 	mu     sync.Mutex
 	fan    int
+	wide   bool          // not by one value of the shard key alone
 	queued time.Duration // before any part began
 	slow   split
 }
@@ -27,7 +28,7 @@ type legs struct {
 func (l *legs) reset() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.fan, l.queued, l.slow = 0, 0, split{}
+	l.fan, l.wide, l.queued, l.slow = 0, false, 0, split{}
 }
 
 // wait notes time spent before any part began.
@@ -46,12 +47,32 @@ func (q *request) note(d *delivery) {
 	}
 }
 
-// fan notes how many chunks a request concerns.
-func (p *Proxy) fan(q *request, n int) {
+// fan notes how many chunks a request concerns, and whether one value of the shard key
+// says which: pinned.
+func (p *Proxy) fan(q *request, n int, pinned bool) {
 	p.metrics.fanOut.Observe(float64(n))
 	q.client.legs.mu.Lock()
 	defer q.client.legs.mu.Unlock()
-	q.client.legs.fan = max(q.client.legs.fan, n)
+	q.client.legs.fan, q.client.legs.wide = max(q.client.legs.fan, n), q.client.legs.wide || !pinned
+}
+
+// pinned tells whether entries were found by one value of the shard key: such a
+// request concerns one chunk, however the key space is cut.
+func pinned(entries []*entry) bool { return len(entries) == 1 && len(entries[0].alone) == 1 && &entries[0] == &entries[0].alone[0] }
+
+// add counts the request in the fan-out of a chunk that it concerned. What finds its
+// chunk by something else than documents' keys (the next batch of a cursor, the end of
+// a transaction) is left out.
+func (l *legs) add(f *fanCount) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.fan == 0:
+	case l.wide:
+		f.wide[fanBucket(l.fan)]++
+	default:
+		f.pinned++
+	}
 }
 
 // Classes of requests by the chunks that they concern.

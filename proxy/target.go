@@ -264,9 +264,6 @@ func equality(filter bson.Raw, path string) (v bson.RawValue, ok bool) {
 // targetOf gives the chunks of a filter on a collection. collation is the
 // command's own, with a zero Type when it has none.
 func targetOf(d *database, c *collection, filter bson.Raw, collation wire.Element) []*entry {
-	if len(d.entries) == 1 {
-		return d.entries
-	}
 	t := targetingOf(d, c, collation)
 	if len(t.fields) == 1 {
 		// What most filters are.

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"math"
+	"math/bits"
 	"sync"
 	"time"
 
@@ -35,6 +36,7 @@ type Traffic struct {
 	OldestTransaction int64             `json:"oldest_transaction_ms"` // since its first statement was sent
 	Cursors           int               `json:"cursors"`
 	OldestCursor      int64             `json:"oldest_cursor_ms"`
+	FanOut            chunk.FanOut      `json:"fan_out"`
 }
 
 // Traffics takes the reports; see [Ports].
@@ -50,6 +52,35 @@ type trafficSecond struct {
 	requests int64
 	errors   int64
 	latency  [trafficBuckets]uint32
+	fan      fanCount
+}
+
+// fanCount is a [chunk.FanOut] by buckets.
+type fanCount struct {
+	pinned uint32
+	wide   [fanBuckets]uint32
+}
+
+// fanBuckets: widths up to fanExact have one each, and further ones double.
+const (
+	fanExact   = 16
+	fanBuckets = fanExact + 10
+)
+
+// fanBucket gives the bucket of a width.
+func fanBucket(width int) int {
+	if width <= fanExact {
+		return width - 1
+	}
+	return min(fanBuckets-1, fanExact-1+bits.Len(uint(width-1)/fanExact))
+}
+
+// fanEdge is the greatest width in a bucket.
+func fanEdge(bucket int) int {
+	if bucket < fanExact {
+		return bucket + 1
+	}
+	return fanExact << (bucket - fanExact + 1)
 }
 
 // trafficMeter counts the requests to one placement.
@@ -58,8 +89,8 @@ type trafficMeter struct {
 	ring []trafficSecond // made with the first request
 }
 
-// observe counts one answer of the placement.
-func (m *trafficMeter) observe(now time.Time, took time.Duration, failed bool) {
+// observe counts one answer of the placement to a request of which l is known.
+func (m *trafficMeter) observe(now time.Time, took time.Duration, failed bool, l *legs) {
 	bucket := 0
 	if took > trafficFirst {
 		bucket = min(trafficBuckets-1, int(math.Ceil(math.Log(float64(took)/float64(trafficFirst))/math.Log(trafficStep))))
@@ -75,6 +106,7 @@ func (m *trafficMeter) observe(now time.Time, took time.Duration, failed bool) {
 	}
 	s.requests++
 	s.latency[bucket]++
+	l.add(&s.fan)
 	if failed {
 		s.errors++
 	}
@@ -98,6 +130,12 @@ func (m *trafficMeter) sum(now time.Time) Traffic {
 		t.Errors += s.errors
 		for b, n := range s.latency {
 			t.Latency[b] += int64(n)
+		}
+		t.FanOut.Pinned += int64(s.fan.pinned)
+		for b, n := range s.fan.wide {
+			if n > 0 {
+				t.FanOut.Add(chunk.FanOut{Wide: map[int]int64{fanEdge(b): int64(n)}})
+			}
 		}
 	}
 	return t

@@ -15,13 +15,14 @@ func TestTrafficLooksBackAMinute(t *testing.T) {
 	start := time.Unix(1_700_000_000, 0)
 	require.Equal(t, Traffic{}, m.sum(start), "nothing is known")
 	for range 98 {
-		m.observe(start, time.Millisecond, false)
+		m.observe(start, time.Millisecond, false, &legs{fan: 1})
 	}
-	m.observe(start, 0, false)
-	m.observe(start.Add(time.Second), time.Hour, true)
+	m.observe(start, 0, false, &legs{})
+	m.observe(start.Add(time.Second), time.Hour, true, &legs{fan: 5, wide: true})
 	got := m.sum(start.Add(10 * time.Second))
 	require.EqualValues(t, 100, got.Requests)
 	require.EqualValues(t, 1, got.Errors)
+	require.Equal(t, chunk.FanOut{Pinned: 98, Wide: map[int]int64{5: 1}}, got.FanOut)
 	require.EqualValues(t, 1, got.Latency[0])
 	require.EqualValues(t, 1, got.Latency[trafficBuckets-1])
 	for b, n := range got.Latency {
@@ -32,6 +33,19 @@ func TestTrafficLooksBackAMinute(t *testing.T) {
 	}
 	require.EqualValues(t, 1, m.sum(start.Add(61*time.Second)).Requests, "the first second is over a minute old")
 	require.Zero(t, m.sum(start.Add(10*time.Minute)).Requests)
+}
+
+// TestFanBucketsHoldTheirWidths: no width is told smaller than it is.
+func TestFanBucketsHoldTheirWidths(t *testing.T) {
+	t.Parallel()
+	for width := 1; width <= fanEdge(fanBuckets-1); width++ {
+		b := fanBucket(width)
+		require.GreaterOrEqual(t, fanEdge(b), width)
+		if b > 0 {
+			require.Less(t, fanEdge(b-1), width)
+		}
+	}
+	require.Equal(t, fanBuckets-1, fanBucket(1<<30))
 }
 
 // TestOpenWorkIsTold: a transaction counts from its first statement until it is

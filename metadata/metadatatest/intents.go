@@ -85,6 +85,23 @@ var intentCases = map[string]func(*testing.T, *fleet){
 		require.Empty(t, loads)
 	},
 
+	"FanOutOfAllProxiesIsAddedUp": func(t *testing.T, f *fleet) {
+		for proxy, word := range map[string]string{
+			"p1": `[{"placement":77,"requests":9,"fan_out":{"pinned":5,"wide":{"1":1,"4":3}}},{"placement":78,"requests":1,"fan_out":{"pinned":1}}]`,
+			"p2": `[{"placement":77,"requests":2,"fan_out":{"wide":{"4":2}}}]`,
+			"p3": `[{"placement":77,"requests":2}]`, // an older one does not say
+		} {
+			require.NoError(t, f.SetTraffic(t.Context(), proxy, json.RawMessage(word)))
+		}
+		sum, err := f.FanOut(t.Context(), 77)
+		require.NoError(t, err)
+		require.Equal(t, chunk.FanOut{Pinned: 5, Wide: map[int]int64{1: 1, 4: 5}}, sum)
+		require.NoError(t, f.exec(t, `update proxy_loads set at = at - interval '2 minutes'`))
+		sum, err = f.FanOut(t.Context(), 77)
+		require.NoError(t, err)
+		require.Zero(t, sum.Requests(), "it is a word about the past")
+	},
+
 	"MovesOfAnIntentAreFound": func(t *testing.T, f *fleet) {
 		before, err := f.Now(t.Context())
 		require.NoError(t, err)
