@@ -398,28 +398,41 @@ func (w Words) Listen(ctx context.Context) (switchover.Words, error) {
 		waiter.Close()
 		return nil, err
 	}
-	h := &heard{waiter: waiter}
+	return listeningTo(waiter, live, vanished), nil
+}
+
+// listeningTo sorts proxies by whether a word of theirs can be expected. One that died
+// and is back speaks for itself, and nobody for the run before it.
+func listeningTo(w acks, live, vanished []metadata.Proxy) *heard {
+	h := &heard{waiter: w}
 	for _, p := range live {
 		if p.Hears {
-			h.proxies = append(h.proxies, p.ID)
+			h.proxies = append(h.proxies, p)
 		} else {
 			h.deaf = append(h.deaf, p.ID+": hears nothing")
 		}
 	}
 	for _, p := range vanished {
-		h.deaf = append(h.deaf, p.ID+": vanished")
+		why := ": vanished"
+		if p.Back {
+			why = ": vanished, and is back"
+		}
+		h.deaf = append(h.deaf, p.ID+why)
 	}
-	return h, nil
+	return h
+}
+
+// acks collects what proxies say.
+type acks interface {
+	Wait(ctx context.Context, attempt chunk.AttemptID, kind string, proxies []metadata.Proxy, grace time.Duration, must bool) (metadata.AckResult, error)
+	Close()
 }
 
 // heard is one listening.
 type heard struct {
-	waiter interface {
-		Wait(ctx context.Context, attempt chunk.AttemptID, kind string, proxies []string, grace time.Duration, must bool) (metadata.AckResult, error)
-		Close()
-	}
-	proxies []string // that hear
-	deaf    []string // that give no word, and why
+	waiter  acks
+	proxies []metadata.Proxy // that hear
+	deaf    []string         // that give no word, and why
 }
 
 // Wait implements [switchover.Words].

@@ -17,11 +17,11 @@ import (
 // spoken is what proxies have said by the time that nobody waits any longer.
 type spoken map[string]string
 
-func (s spoken) Wait(_ context.Context, _ chunk.AttemptID, _ string, proxies []string, _ time.Duration, _ bool) (r metadata.AckResult, err error) {
+func (s spoken) Wait(_ context.Context, _ chunk.AttemptID, _ string, proxies []metadata.Proxy, _ time.Duration, _ bool) (r metadata.AckResult, err error) {
 	r.Words, r.Clean = map[string]string{}, true
 	for _, p := range proxies {
-		r.Words[p] = s[p]
-		r.Clean = r.Clean && s[p] == metadata.AckClean
+		r.Words[p.ID] = s[p.ID]
+		r.Clean = r.Clean && s[p.ID] == metadata.AckClean
 	}
 	return r, nil
 }
@@ -46,7 +46,7 @@ func TestBlindShardNeedsEveryWord(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := &heard{waiter: tc.words, proxies: []string{"a", "b"}, deaf: []string{"c: vanished"}}
+			h := listeningTo(tc.words, []metadata.Proxy{{ID: "a", Hears: true}, {ID: "b", Hears: true}}, []metadata.Proxy{{ID: "c"}})
 			over := errors.New("the fence's deadline is over")
 			ctx, cancel := context.WithCancelCause(t.Context())
 			cancel(over)
@@ -60,4 +60,15 @@ func TestBlindShardNeedsEveryWord(t *testing.T) {
 			require.True(t, failure.HasCode(err, "switch.proxy_silent"))
 		})
 	}
+}
+
+// TestWordIsAboutOneRun: a proxy that had died with requests under way, and was back
+// within seconds, once counted as clean.
+func TestWordIsAboutOneRun(t *testing.T) {
+	t.Parallel()
+	live := []metadata.Proxy{{ID: "a", Hears: true}, {ID: "b"}}
+	h := listeningTo(spoken{"a": metadata.AckClean}, live, []metadata.Proxy{{ID: "a", Back: true}})
+	silent, err := h.Wait(t.Context(), 1, switchover.Writes, switchover.Patience{All: true})
+	require.NoError(t, err)
+	require.Equal(t, []string{"a: vanished, and is back", "b: hears nothing"}, silent)
 }

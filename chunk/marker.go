@@ -74,6 +74,7 @@ func (n Notice) AllTargets() []PlacementID {
 // Ack is a proxy's word about its own requests on an attempt's source.
 type Ack struct {
 	Proxy   string    `json:"proxy"`
+	Run     string    `json:"run,omitempty"` // of the proxy: a word is about its own requests only
 	Attempt AttemptID `json:"attempt"`
 	Kind    string    `json:"kind"`  // "writes" or "reads"
 	State   string    `json:"state"` // "clean", "running" or "unknown"

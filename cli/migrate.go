@@ -236,15 +236,16 @@ func (a *app) watch(ctx context.Context, s *starter.Starter, id chunk.ID) error 
 		if err != nil {
 			return err
 		}
-		p, _, err := a.beside(ctx, st.Ref)
+		shown := statusJSON{Status: st}
+		err = a.beside(ctx, &shown)
 		if err != nil && !blind {
 			a.blind(err)
 		}
 		blind = err != nil
-		if line := watchLine(st, p); line != last {
+		if line := watchLine(st, shown.Progress); line != last {
 			last = line
 			if a.output == "json" {
-				err = writeJSON(a.env.Stdout, statusJSON{st, p, ""})
+				err = writeJSON(a.env.Stdout, shown)
 			} else {
 				_, err = fmt.Fprintln(a.env.Stdout, time.Now().Format(time.TimeOnly), line)
 			}

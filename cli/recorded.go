@@ -23,8 +23,7 @@ func (a *app) moveStatus(cmd *cobra.Command, id chunk.ID) (out statusJSON, err e
 		if out.Status, err = s.Status(ctx, id); err != nil {
 			return err
 		}
-		var blind error
-		if out.Progress, out.Verification, blind = a.beside(ctx, out.Ref); blind != nil {
+		if blind := a.beside(ctx, &out); blind != nil {
 			a.blind(blind)
 		}
 		return nil
@@ -36,8 +35,7 @@ func (a *app) moveStatus(cmd *cobra.Command, id chunk.ID) (out statusJSON, err e
 		if out.Status, out.Progress, err = recorded(ctx, store, id); err != nil {
 			return err
 		}
-		out.Verification, err = verification(ctx, store, out.Ref)
-		return err
+		return out.keep(ctx, store)
 	})
 	if err != nil {
 		if failure.HasCode(err, "migration.unknown") {
@@ -55,24 +53,33 @@ func (a *app) blind(err error) {
 }
 
 // beside reads what the metadata holds of a move beside its workflow's word.
-func (a *app) beside(ctx context.Context, ref contract.Ref) (p *contract.Progress, verified string, err error) {
-	if ref.Migration == 0 {
-		return nil, "", nil // nothing is registered yet
+func (a *app) beside(ctx context.Context, out *statusJSON) error {
+	if out.Migration == 0 {
+		return nil // nothing is registered yet
 	}
 	store, err := a.openStore(ctx)
 	if err != nil {
-		return nil, "", err
+		return err
 	}
 	defer store.Close()
-	m, err := store.Migration(ctx, ref.Migration)
+	m, err := store.Migration(ctx, out.Migration)
 	if err != nil {
-		return nil, "", err
+		return err
 	}
-	if json.Unmarshal(m.Progress, &p) != nil || p == nil || p.At.IsZero() {
-		p = nil // nothing was reported yet
+	var p *contract.Progress
+	if json.Unmarshal(m.Progress, &p) == nil && p != nil && !p.At.IsZero() { // else nothing was reported yet
+		out.Progress = p
 	}
-	verified, err = verification(ctx, store, ref)
-	return p, verified, err
+	return out.keep(ctx, store)
+}
+
+// keep takes what only the metadata knows.
+func (out *statusJSON) keep(ctx context.Context, store *metadata.Store) (err error) {
+	if out.Verification, err = verification(ctx, store, out.Ref); err != nil {
+		return err
+	}
+	out.Cleanups, err = cleanups(ctx, store, out.Ref)
+	return err
 }
 
 func firstLine(err error) string {

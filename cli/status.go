@@ -19,6 +19,7 @@ type statusJSON struct {
 	contract.Status
 	Progress     *contract.Progress `json:"progress,omitempty"`
 	Verification string             `json:"verification,omitempty"` // of what changes since the validation
+	Cleanups     []string           `json:"cleanups,omitempty"`     // what is done of those that have begun and not ended
 }
 
 func (a *app) printStatus(st statusJSON) error {
@@ -46,6 +47,9 @@ func (a *app) printStatus(st statusJSON) error {
 		}
 		if st.Verification != "" {
 			rows = append(rows, []string{"verification", st.Verification})
+		}
+		for _, c := range st.Cleanups {
+			rows = append(rows, []string{"clean-up", c})
 		}
 		if st.WaitingFor != "" {
 			rows = append(rows, []string{"waiting for", st.WaitingFor})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -103,6 +104,26 @@ func verificationText(v contract.Verification, age time.Duration) string {
 		text += "; " + d
 	}
 	return text
+}
+
+// cleanups says how far the clean-ups of a move have come that have not ended.
+func cleanups(ctx context.Context, store *metadata.Store, ref contract.Ref) (out []string, err error) {
+	all, err := store.Cleanups(ctx)
+	for _, c := range all {
+		if c.Migration == ref.Migration {
+			out = append(out, cleanupText(c))
+		}
+	}
+	return out, err
+}
+
+// cleanupText is one line about a placement on its way out.
+func cleanupText(c metadata.Cleanup) string {
+	done := "nothing is"
+	if len(c.Done) > 0 {
+		done = strings.Join(c.Done, ", ")
+	}
+	return fmt.Sprintf("of placement %d, begun %s ago: %s done", c.Placement, ageText(c.BeganAt), done)
 }
 
 // verification reads what the newest verification of a move says, "" when there

@@ -1,6 +1,7 @@
 package metadata
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -42,6 +43,7 @@ type ackKey struct {
 	attempt chunk.AttemptID
 	kind    string
 	proxy   string
+	run     string // empty: of a proxy that does not say
 }
 
 // AckWaiter collects the words of proxies from its making on: made before the
@@ -92,7 +94,7 @@ func (w *AckWaiter) Close() {
 func (w *AckWaiter) hear(a chunk.Ack) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	k := ackKey{a.Attempt, a.Kind, a.Proxy}
+	k := ackKey{a.Attempt, a.Kind, a.Proxy, a.Run}
 	if w.words[k] != AckClean {
 		w.words[k] = a.State
 	}
@@ -115,11 +117,12 @@ type AckResult struct {
 	Clean bool              // every proxy is clean
 }
 
-// Wait waits until every proxy named has said that it is clean. Past grace it no
+// Wait waits until every proxy named has said that it is clean; the word of another
+// run under its name does not count. Past grace it no
 // longer waits for those that are unknown, nor, unless must, for those that are
 // silent, only for those that said something runs; these it awaits until ctx ends,
 // which is no error: the result says what is missing. The error is that of a listener that went deaf.
-func (w *AckWaiter) Wait(ctx context.Context, attempt chunk.AttemptID, kind string, proxies []string, grace time.Duration, must bool) (AckResult, error) {
+func (w *AckWaiter) Wait(ctx context.Context, attempt chunk.AttemptID, kind string, proxies []Proxy, grace time.Duration, must bool) (AckResult, error) {
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	patient := true
@@ -152,16 +155,16 @@ func (r AckResult) Has(word string) bool {
 }
 
 // look reads the words heard so far, and gives the channel that tells of the next.
-func (w *AckWaiter) look(attempt chunk.AttemptID, kind string, proxies []string) (r AckResult, news <-chan struct{}, err error) {
+func (w *AckWaiter) look(attempt chunk.AttemptID, kind string, proxies []Proxy) (r AckResult, news <-chan struct{}, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r = AckResult{Words: make(map[string]string, len(proxies)), Clean: true}
 	for _, p := range proxies {
-		word, ok := w.words[ackKey{attempt, kind, p}]
-		if !ok {
-			word = AckSilent
+		word, ok := w.words[ackKey{attempt, kind, p.ID, p.Run}]
+		if !ok { // one of an older release
+			word = cmp.Or(w.words[ackKey{attempt, kind, p.ID, ""}], AckSilent)
 		}
-		r.Words[p] = word
+		r.Words[p.ID] = word
 		r.Clean = r.Clean && word == AckClean
 	}
 	return r, w.news, w.err

@@ -43,6 +43,11 @@ var constraintCodes = map[string]string{
 	"slices_window":                  "slice.window",
 }
 
+// refusalHints say what can be done about a refusal that the schema itself makes.
+var refusalHints = map[string]string{
+	"migration.overlapping": "`drover migrate list` shows the other move: wait for its end, or end it by `drover migrate complete` or `abort`",
+}
+
 // decode turns what the server refused into a failure; everything else is
 // wrapped and stays transient.
 func decode(err error, format string, args ...any) error {
@@ -70,7 +75,7 @@ func decode(err error, format string, args ...any) error {
 		if code == "attempt.open" { // lost a race with one that will end
 			kind = failure.Transient
 		}
-		return failure.New(kind, code, "%s: %w", what, err)
+		return hinted(failure.New(kind, code, "%s: %w", what, err))
 	case e.Code == invalidTextEncoding:
 		return failure.New(failure.Invalid, "metadata.text", "%s: %w", what, err)
 	case e.Code == undefinedTable || e.Code == undefinedFunction:
@@ -86,6 +91,14 @@ func refused(kind failure.Kind, e *pgconn.PgError, what string) error {
 	f := failure.New(kind, strings.ReplaceAll(e.Message, "-", "_"), "%s: %s", what, e.Detail)
 	if e.Hint != "" {
 		return f.WithHint("%s", e.Hint)
+	}
+	return hinted(f)
+}
+
+// hinted adds the advice that goes with a failure's code.
+func hinted(f *failure.Error) error {
+	if hint, ok := refusalHints[f.Code]; ok {
+		return f.WithHint("%s", hint)
 	}
 	return f
 }

@@ -129,12 +129,7 @@ func (p *Proxy) beat(ctx context.Context) {
 	ticker := time.NewTicker(beatPause)
 	defer ticker.Stop()
 	for {
-		beatCtx, cancel := context.WithTimeoutCause(ctx, beatPause, errMetadataTimeout)
-		if err := p.ports.Presence.Beat(beatCtx, p.life()); err != nil && ctx.Err() == nil {
-			p.log.WarnContext(ctx, "sign of life was not recorded", "error", err)
-		}
-		p.report(beatCtx)
-		cancel()
+		p.show(ctx)
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
@@ -143,9 +138,19 @@ func (p *Proxy) beat(ctx context.Context) {
 	}
 }
 
+// show tells it once, with what went where since the last time.
+func (p *Proxy) show(ctx context.Context) {
+	beatCtx, cancel := context.WithTimeoutCause(ctx, beatPause, errMetadataTimeout)
+	defer cancel()
+	if err := p.ports.Presence.Beat(beatCtx, p.life()); err != nil && ctx.Err() == nil {
+		p.log.WarnContext(ctx, "sign of life was not recorded", "error", err)
+	}
+	p.report(beatCtx)
+}
+
 // life is what the proxy says of itself now.
 func (p *Proxy) life() Life {
-	return Life{ID: p.cfg.ID, Address: p.Addr(), Hold: p.live.Load().SwitchWait, Hears: !p.cfg.Deaf && p.hearing.Load()}
+	return Life{ID: p.cfg.ID, Run: p.run, Address: p.Addr(), Hold: p.live.Load().SwitchWait, Hears: !p.cfg.Deaf && p.hearing.Load()}
 }
 
 // answerKey is what a proxy answers once.
@@ -240,7 +245,7 @@ func (p *Proxy) ack(ctx context.Context, n chunk.Notice, a access, word string) 
 	if p.cfg.Deaf {
 		return
 	}
-	err := p.ports.Acks.Ack(ctx, chunk.Ack{Proxy: p.cfg.ID, Attempt: n.Attempt, Kind: a.String(), State: word})
+	err := p.ports.Acks.Ack(ctx, chunk.Ack{Proxy: p.cfg.ID, Run: p.run, Attempt: n.Attempt, Kind: a.String(), State: word})
 	if err != nil && ctx.Err() == nil {
 		p.log.WarnContext(ctx, "acknowledgement was not sent", "attempt", n.Attempt, "kind", a.String(), "error", err)
 	}

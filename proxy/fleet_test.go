@@ -246,7 +246,7 @@ func (f *fleet) Ack(_ context.Context, a chunk.Ack) error {
 func (f *fleet) Beat(context.Context, Life) error { return nil }
 
 // Leave implements [Presence].
-func (f *fleet) Leave(context.Context, string) error { return nil }
+func (f *fleet) Leave(context.Context, string, string) error { return nil }
 
 // Shard implements [Shards].
 func (f *fleet) Shard(_ context.Context, name string) (Shard, error) {

@@ -95,6 +95,7 @@ type Acks interface {
 // Life is what a proxy says of itself.
 type Life struct {
 	ID      string
+	Run     string // tells one run of the process from another
 	Address string
 	Hold    time.Duration // for how long it surely holds a request, also when it knows nothing of the switch
 	Hears   bool          // announcements reach it: it gives its word at every fence
@@ -104,8 +105,8 @@ type Life struct {
 type Presence interface {
 	// Beat says that the proxy lives; it is called every second.
 	Beat(ctx context.Context, l Life) error
-	// Leave says that it ends.
-	Leave(ctx context.Context, id string) error
+	// Leave says that a run of it ends.
+	Leave(ctx context.Context, id, run string) error
 }
 
 // Shards tells how a shard is reached.

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.opentelemetry.io/otel/trace"
 
 	"drover/chunk"
@@ -88,6 +89,7 @@ func setDefault[T comparable](v *T, to T) {
 // Proxy is one running router.
 type Proxy struct {
 	cfg       Config
+	run       string // tells this run from others under its name
 	ports     Ports
 	log       *slog.Logger
 	metrics   *metrics
@@ -127,7 +129,7 @@ type Proxy struct {
 func New(cfg Config, ports Ports) *Proxy {
 	cfg = cfg.withDefaults()
 	p := &Proxy{
-		cfg: cfg, ports: ports, log: cfg.Log,
+		cfg: cfg, ports: ports, log: cfg.Log, run: bson.NewObjectID().Hex(),
 		gates:    &gates{all: map[chunk.PlacementID]*gate{}},
 		pools:    &pools{shards: ports.Shards, appName: "drover-proxy/" + cfg.ID, max: cfg.ShardConns, tls: cfg.ShardTLS, byName: map[string]*upstream.Pool{}, keeps: map[string]bool{}},
 		sessions: newSessions(),
@@ -188,6 +190,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	p.addr = listener.Addr().String()
 	p.mu.Unlock()
 
+	p.show(background) // before the first request: should this run die of it, it is missed
 	p.workers.Go(func() { p.beat(background) })
 	p.workers.Go(func() { p.sweep(background) })
 	p.workers.Go(func() { p.followControl(background) })
@@ -279,7 +282,7 @@ func (p *Proxy) accept(ctx context.Context, listener net.Listener, serving *sync
 func (p *Proxy) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.MetadataTimeout, errMetadataTimeout)
 	defer cancel()
-	if err := p.ports.Presence.Leave(ctx, p.cfg.ID); err != nil {
+	if err := p.ports.Presence.Leave(ctx, p.cfg.ID, p.run); err != nil {
 		p.log.WarnContext(ctx, "leaving was not recorded", "error", err)
 	}
 }

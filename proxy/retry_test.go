@@ -85,7 +85,7 @@ func TestLostReply(t *testing.T) {
 	m.waitForAcks = 0
 	m.fence()
 	unknown := <-f.acked
-	require.Equal(t, chunk.Ack{Proxy: "proxy-1", Attempt: m.attempt, Kind: "writes", State: ackUnknown}, unknown)
+	require.Equal(t, chunk.Ack{Proxy: "proxy-1", Run: p.run, Attempt: m.attempt, Kind: "writes", State: ackUnknown}, unknown)
 	m.shut()
 	m.publish()
 	m.open()

@@ -285,7 +285,7 @@ func (p proxyPorts) Beat(ctx context.Context, l proxy.Life) error {
 		return err
 	}
 	return p.store.SeeProxy(ctx, metadata.Proxy{
-		ID: l.ID, Address: l.Address, Hold: l.Hold, Hears: l.Hears, Settings: p.self.settings.Load(), Health: health,
+		ID: l.ID, Run: l.Run, Address: l.Address, Hold: l.Hold, Hears: l.Hears, Settings: p.self.settings.Load(), Health: health,
 	})
 }
 
@@ -300,7 +300,9 @@ func (p proxyPorts) Report(ctx context.Context, id string, all []proxy.Traffic) 
 }
 
 // Leave implements [proxy.Presence].
-func (p proxyPorts) Leave(ctx context.Context, id string) error { return p.store.RemoveProxy(ctx, id) }
+func (p proxyPorts) Leave(ctx context.Context, id, run string) error {
+	return p.store.RemoveProxy(ctx, id, run)
+}
 
 // Shard implements [proxy.Shards].
 func (p proxyPorts) Shard(ctx context.Context, name string) (proxy.Shard, error) {

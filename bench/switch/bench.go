@@ -43,6 +43,7 @@ func (b *bench) run(ctx context.Context) (err error) {
 	if b.work, err = b.fleet.Run(ctx, b.o.hotShare); err != nil {
 		return err
 	}
+	defer b.work.Stop()
 	if err := pause.For(ctx, warmUp); err != nil {
 		return err
 	}
@@ -62,7 +63,6 @@ func (b *bench) run(ctx context.Context) (err error) {
 			break
 		}
 	}
-	b.work.Stop()
 	return nil
 }
 

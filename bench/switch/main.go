@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -64,10 +65,16 @@ func run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	b := &bench{o: o, fleet: fleet, began: time.Now()}
-	if err := b.run(ctx); err != nil {
+	return b.end(b.run(ctx), out)
+}
+
+// end makes the report of a run that ended, also by err: what was measured before it
+// broke, or was interrupted, was measured.
+func (b *bench) end(err error, out io.Writer) error {
+	if len(b.switches) == 0 {
 		return err
 	}
-	return b.write(out)
+	return errors.Join(err, b.write(out))
 }
 
 // write makes the report.

@@ -1,11 +1,17 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"drover/contract"
+	"drover/demo/workload"
 )
 
 // TestStepsAreDifferences: a step lasts from the mark before it; a clock that
@@ -17,4 +23,23 @@ func TestStepsAreDifferences(t *testing.T) {
 		{Timeline: []contract.TimelineMark{{Step: "a", AtUS: 2000}}},
 	})
 	require.Equal(t, map[string][]float64{"a": {1, 2}, "b": {2}, "c": {0.5}}, got)
+}
+
+// TestInterruptedRunIsReported with what it had measured; one that measured nothing
+// leaves the report of the last.
+func TestInterruptedRunIsReported(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "switch.json")
+	b := &bench{o: options{out: path}, work: &workload.Workload{}}
+	require.ErrorIs(t, b.end(context.Canceled, io.Discard), context.Canceled)
+	require.NoFileExists(t, path)
+
+	b.switches = []contract.SwitchResult{{Published: true, WindowMS: 7}}
+	require.ErrorIs(t, b.end(context.Canceled, io.Discard), context.Canceled)
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	var got map[string]any
+	require.NoError(t, json.Unmarshal(text, &got))
+	require.InDelta(t, 1, got["switches"], 0)
+	require.InDelta(t, 7, got["window_p50_ms"], 0)
 }

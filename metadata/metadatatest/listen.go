@@ -47,16 +47,35 @@ var listenCases = map[string]func(*testing.T, *fleet){
 		} {
 			require.NoError(t, f.Ack(t.Context(), a))
 		}
-		got, err := w.Wait(t.Context(), 7, metadata.AckWrites, []string{"p1", "p2"}, patience, false)
+		got, err := w.Wait(t.Context(), 7, metadata.AckWrites, proxies("p1", "p2"), patience, false)
 		require.NoError(t, err)
 		require.True(t, got.Clean)
-		got, err = w.Wait(t.Context(), 7, metadata.AckReads, []string{"p1", "p2"}, time.Millisecond, false)
+		got, err = w.Wait(t.Context(), 7, metadata.AckReads, proxies("p1", "p2"), time.Millisecond, false)
 		require.NoError(t, err)
 		require.Equal(t, map[string]string{"p1": metadata.AckSilent, "p2": metadata.AckSilent}, got.Words, "another kind or attempt does not count")
 		require.False(t, got.Clean)
 		got, err = w.Wait(t.Context(), 7, metadata.AckReads, nil, patience, false)
 		require.NoError(t, err)
 		require.True(t, got.Clean, "no proxy, nothing to wait for")
+	},
+
+	"WordsAreOfOneRun": func(t *testing.T, f *fleet) {
+		w, err := f.NewAckWaiter(t.Context())
+		require.NoError(t, err)
+		defer w.Close()
+		for _, a := range []chunk.Ack{
+			{Proxy: "p1", Run: "second", Attempt: 1, Kind: metadata.AckWrites, State: metadata.AckClean},
+			{Proxy: "p2", Attempt: 1, Kind: metadata.AckWrites, State: metadata.AckClean}, // an older release
+			{Proxy: "p3", Run: "only", Attempt: 1, Kind: metadata.AckWrites, State: metadata.AckClean},
+		} {
+			require.NoError(t, f.Ack(t.Context(), a))
+		}
+		got, err := w.Wait(t.Context(), 1, metadata.AckWrites, []metadata.Proxy{{ID: "p3", Run: "only"}}, patience, false)
+		require.NoError(t, err)
+		require.True(t, got.Clean)
+		got, err = w.Wait(t.Context(), 1, metadata.AckWrites, []metadata.Proxy{{ID: "p1", Run: "first"}, {ID: "p2", Run: "x"}}, time.Millisecond, false)
+		require.NoError(t, err)
+		require.Equal(t, map[string]string{"p1": metadata.AckSilent, "p2": metadata.AckClean}, got.Words, "the run after it does not know what it left")
 	},
 
 	"RunningIsAwaitedPastGrace": func(t *testing.T, f *fleet) {
@@ -71,12 +90,12 @@ var listenCases = map[string]func(*testing.T, *fleet){
 		require.Eventually(t, func() bool { // both are heard
 			ended, cancel := context.WithCancel(t.Context())
 			cancel()
-			got, err := w.Wait(ended, 1, metadata.AckWrites, []string{"p1", "p2", "p3"}, patience, false)
+			got, err := w.Wait(ended, 1, metadata.AckWrites, proxies("p1", "p2", "p3"), patience, false)
 			return err == nil && got.Words["p1"] == metadata.AckRunning && got.Words["p2"] == metadata.AckUnknown
 		}, patience, time.Millisecond)
 		result := make(chan metadata.AckResult, 1)
 		go func() {
-			got, _ := w.Wait(context.WithoutCancel(t.Context()), 1, metadata.AckWrites, []string{"p1", "p2", "p3"}, time.Nanosecond, false)
+			got, _ := w.Wait(context.WithoutCancel(t.Context()), 1, metadata.AckWrites, proxies("p1", "p2", "p3"), time.Nanosecond, false)
 			result <- got
 		}()
 		say("p1", metadata.AckClean)
@@ -91,7 +110,7 @@ var listenCases = map[string]func(*testing.T, *fleet){
 		defer w.Close()
 		result := make(chan metadata.AckResult, 1)
 		go func() {
-			got, _ := w.Wait(context.WithoutCancel(t.Context()), 1, metadata.AckWrites, []string{"p1"}, time.Nanosecond, true)
+			got, _ := w.Wait(context.WithoutCancel(t.Context()), 1, metadata.AckWrites, proxies("p1"), time.Nanosecond, true)
 			result <- got
 		}()
 		require.NoError(t, f.Ack(t.Context(), chunk.Ack{Proxy: "p1", Attempt: 1, Kind: metadata.AckWrites, State: metadata.AckClean}))
@@ -103,7 +122,7 @@ var listenCases = map[string]func(*testing.T, *fleet){
 		require.NoError(t, err)
 		defer w.Close()
 		f.cutListeners(t)
-		got, err := w.Wait(t.Context(), 1, metadata.AckWrites, []string{"p"}, patience, false)
+		got, err := w.Wait(t.Context(), 1, metadata.AckWrites, proxies("p"), patience, false)
 		require.Error(t, err)
 		require.False(t, got.Clean)
 	},
@@ -329,4 +348,12 @@ func (c *cable) mend() {
 	default:
 		close(c.pulled)
 	}
+}
+
+// proxies names some that do not tell their runs apart.
+func proxies(ids ...string) (all []metadata.Proxy) {
+	for _, id := range ids {
+		all = append(all, metadata.Proxy{ID: id})
+	}
+	return all
 }

@@ -3,6 +3,7 @@ package metadatatest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -32,13 +33,16 @@ var moveCases = map[string]func(*testing.T, *fleet){
 		requireFailure(t, err, failure.Invalid, "migration.overlapping")
 		require.ErrorContains(t, err, "migration 1 ", "the other migration is named")
 		require.ErrorContains(t, err, m.WorkflowID)
-		open, ok, err := f.OpenMigration(t.Context(), first)
-		require.NoError(t, err)
+		refusal, ok := errors.AsType[*failure.Error](err)
 		require.True(t, ok)
-		require.Equal(t, m, open)
-		_, ok, err = f.OpenMigration(t.Context(), "flights/0002")
+		require.Contains(t, refusal.Hint, "drover migrate list")
+		open, found, err := f.OpenMigration(t.Context(), first)
 		require.NoError(t, err)
-		require.False(t, ok)
+		require.True(t, found)
+		require.Equal(t, m, open)
+		_, found, err = f.OpenMigration(t.Context(), "flights/0002")
+		require.NoError(t, err)
+		require.False(t, found)
 	},
 
 	"RegisterRefusesWhatCannotBe": func(t *testing.T, f *fleet) {

@@ -236,6 +236,40 @@ var workCases = map[string]func(*testing.T, *fleet){
 
 	"MismatchesAgeAndResolve": mismatchesAge,
 
+	"ProxyThatIsBackLeavesItsLastRun": func(t *testing.T, f *fleet) {
+		see := func(run string) {
+			require.NoError(t, f.SeeProxy(t.Context(), metadata.Proxy{ID: "p1", Run: run, Address: "127.0.0.1:1", Hears: true}))
+		}
+		vanished := func() []metadata.Proxy {
+			all, err := f.VanishedProxies(t.Context())
+			require.NoError(t, err)
+			return all
+		}
+		see("first")
+		see("first")
+		require.Empty(t, vanished())
+		see("second") // within a moment, as after a crash
+		gone := vanished()
+		require.Len(t, gone, 1)
+		require.True(t, gone[0].Back)
+		live, err := f.LiveProxies(t.Context())
+		require.NoError(t, err)
+		require.Len(t, live, 1, "it is awaited as well")
+		require.Equal(t, "second", live[0].Run)
+		see("second")
+		require.Len(t, vanished(), 1, "for as long as what it left may run")
+		require.NoError(t, f.exec(t, `update proxies set broke_at = broke_at - interval '2 minutes'`))
+		require.Empty(t, vanished())
+
+		require.NoError(t, f.RemoveProxy(t.Context(), "p1", "first"))
+		live, err = f.LiveProxies(t.Context())
+		require.NoError(t, err)
+		require.Len(t, live, 1, "a late goodbye is of the run that says it")
+		require.NoError(t, f.RemoveProxy(t.Context(), "p1", "second"))
+		see("third")
+		require.Empty(t, vanished(), "the last one said goodbye")
+	},
+
 	"ProxiesLiveWhileTheyAreSeen": func(t *testing.T, f *fleet) {
 		require.NoError(t, f.SeeProxy(t.Context(), metadata.Proxy{ID: "p1", Address: "127.0.0.1:1", Hold: 10 * time.Second}))
 		require.NoError(t, f.SeeProxy(t.Context(), metadata.Proxy{ID: "p2", Address: "127.0.0.1:2", Hold: 0}))
@@ -263,7 +297,7 @@ var workCases = map[string]func(*testing.T, *fleet){
 		require.Empty(t, gone)
 		require.NoError(t, f.exec(t, `update proxies set seen_at = seen_at - interval '2 days' where id = 'p1'`))
 		require.NoError(t, f.SeeProxy(t.Context(), metadata.Proxy{ID: "p2", Address: "127.0.0.1:2", Hold: 0}))
-		require.NoError(t, f.RemoveProxy(t.Context(), "p2"))
+		require.NoError(t, f.RemoveProxy(t.Context(), "p2", ""))
 		var left int
 		require.NoError(t, f.raw.QueryRow(t.Context(), `select count(*) from proxies`).Scan(&left))
 		require.Zero(t, left)
