@@ -227,7 +227,7 @@ func (f *Fleet) Ack(context.Context, chunk.Ack) error { return nil }
 func (f *Fleet) Beat(context.Context, proxy.Life) error { return nil }
 
 // Leave implements [proxy.Presence].
-func (f *Fleet) Leave(context.Context, string) error { return nil }
+func (f *Fleet) Leave(context.Context, string, string) error { return nil }
 
 // Shard implements [proxy.Shards].
 func (f *Fleet) Shard(_ context.Context, name string) (proxy.Shard, error) {

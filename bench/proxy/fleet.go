@@ -108,7 +108,7 @@ func (f *fleet) Ack(context.Context, chunk.Ack) error { return nil }
 func (f *fleet) Beat(context.Context, proxy.Life) error { return nil }
 
 // Leave implements [proxy.Presence].
-func (f *fleet) Leave(context.Context, string) error { return nil }
+func (f *fleet) Leave(context.Context, string, string) error { return nil }
 
 // Shard implements [proxy.Shards].
 func (f *fleet) Shard(context.Context, string) (proxy.Shard, error) { return f.shard, nil }
