@@ -19,19 +19,28 @@ func (m *migration) watchSwitch(ctx workflow.Context) {
 	if m.in.AfterSwitch == contract.AfterSwitchOff || m.serving.ID != m.plan.Target.ID {
 		return
 	}
-	root, cancel := workflow.NewDisconnectedContext(ctx)
-	m.cancelWatch = cancel
 	in := contract.AftermathInput{
 		Ref: m.plan.Ref, Serving: contract.PlacementRef{ID: int64(m.serving.ID), Shard: m.serving.Shard}, For: m.in.AfterSwitchFor,
 	}
 	if m.status.Gate != nil && m.status.Gate.Before != nil {
 		in.Before = *m.status.Gate.Before
 	}
+	m.watchUntil = workflow.Now(ctx).Add(time.Duration(in.For))
+	m.watch(ctx, in)
+}
+
+// watch watches beside the steps, and does what the policy says about the result.
+func (m *migration) watch(ctx workflow.Context, in contract.AftermathInput) {
+	root, cancel := workflow.NewDisconnectedContext(ctx)
+	m.cancelWatch, m.watching = cancel, &in
 	attempt := m.direction
 	future := flow.Start(root, named(flow.Bulk(), "watch errors and p99 of "+string(m.in.Chunk)+" on "+m.serving.Shard), contract.WatchSwitch, in)
 	workflow.GoNamed(root, "watch", func(ctx workflow.Context) { // burn-in goes on meanwhile
 		var r contract.AftermathResult
 		err := future.Get(ctx, &r)
+		if m.watching == &in {
+			m.watching = nil
+		}
 		switch {
 		case temporal.IsCanceledError(err) || m.direction != attempt:
 		case err != nil:
@@ -50,7 +59,7 @@ func (m *migration) watchSwitch(ctx workflow.Context) {
 func (m *migration) endWatch() {
 	if m.cancelWatch != nil {
 		m.cancelWatch()
-		m.cancelWatch = nil
+		m.cancelWatch, m.watching = nil, nil
 	}
 }
 
@@ -58,7 +67,9 @@ func (m *migration) endWatch() {
 func (m *migration) worse(ctx workflow.Context, attempt chunk.AttemptID, r contract.AftermathResult) {
 	why := fmt.Sprintf("after attempt %d on %s: %s", attempt, m.serving.Shard, r.Why)
 	if m.in.AfterSwitch == contract.AfterSwitchRollback {
+		m.judging++
 		err := workflow.Await(ctx, func() bool { return m.mayRollback() == nil || m.direction != attempt })
+		m.judging--
 		if err != nil || m.direction != attempt {
 			return
 		}
@@ -73,8 +84,14 @@ func (m *migration) page(ctx workflow.Context, attempt chunk.AttemptID, why stri
 	m.log.Warn("A person has to look at a switch", "attempt", int64(attempt), "reason", why)
 	m.resumed = false
 	m.status.Attention = why
+	page := &contract.Page{Attempt: attempt, Why: why}
+	m.paging = page
 	m.attend(ctx, true)
-	if err := workflow.Await(ctx, func() bool { return m.resumed || m.status.Attention != why }); err != nil || m.status.Attention != why {
+	err := workflow.Await(ctx, func() bool { return m.resumed || m.status.Attention != why })
+	if m.paging == page {
+		m.paging = nil
+	}
+	if err != nil || m.status.Attention != why {
 		return // another reason has taken its place
 	}
 	m.status.Attention = ""

@@ -21,28 +21,33 @@ func (m *migration) burnIn(ctx workflow.Context) error {
 		return err
 	}
 	for {
-		m.startLanes(ctx)
-		m.startVerifier(ctx)
-		done, err := m.waitInBurnIn(ctx)
-		if err != nil {
+		if err := m.makeRoom(ctx); err != nil {
 			return err
 		}
-		if done {
-			return nil
+		m.startLanes(ctx)
+		m.startVerifier(ctx)
+		if m.tries == 0 && !m.drilling { // else the run before was about to switch
+			done, err := m.waitInBurnIn(ctx)
+			if done || err != nil {
+				return err
+			}
 		}
-		if m.drillAsked {
-			err = m.drill(ctx)
-		} else {
-			// Taken back here and not where the waiting begins: what was asked for, and
-			// granted, a moment before that must not be lost.
-			m.rollbackAsked, m.approved = false, false
-			m.burnInUntil = time.Time{} // it begins anew when the target serves again
-			err = m.flip(ctx, m.atOnce())
-		}
-		if err != nil {
+		if err := m.turn(ctx); err != nil {
 			return err
 		}
 	}
+}
+
+// turn does what burn-in was asked for: it drills, or switches.
+func (m *migration) turn(ctx workflow.Context) error {
+	if m.drillAsked || m.drilling {
+		return m.drill(ctx)
+	}
+	// Taken back here and not where the waiting begins: what was asked for, and
+	// granted, a moment before that must not be lost.
+	m.rollbackAsked, m.approved = false, false
+	m.burnInUntil = time.Time{} // it begins anew when the target serves again
+	return m.flip(ctx, m.atOnce())
 }
 
 // atOnce is the policy of a switch that an operator asked for: neither approval nor
@@ -88,10 +93,15 @@ func (m *migration) waitInBurnIn(ctx workflow.Context) (bool, error) {
 // each switch: the proof, while nothing is at stake, that a rollback would work. What
 // stops it stops the step, with whoever serves then.
 func (m *migration) drill(ctx workflow.Context) (err error) {
+	if !m.drilling {
+		m.status.Drills = append(m.status.Drills, contract.DrillReport{StartedAt: workflow.Now(ctx), Outcome: "running"})
+	}
 	m.drillAsked, m.drilling = false, true
-	m.status.Drills = append(m.status.Drills, contract.DrillReport{StartedAt: workflow.Now(ctx), Outcome: "running"})
 	report := &m.status.Drills[len(m.status.Drills)-1]
 	defer func() {
+		if workflow.IsContinueAsNewError(err) {
+			return
+		}
 		m.drilling = false
 		report.EndedAt, report.Outcome = workflow.Now(ctx), "passed"
 		if err != nil {
@@ -99,7 +109,7 @@ func (m *migration) drill(ctx workflow.Context) (err error) {
 		}
 		m.show(ctx)
 	}()
-	for range 2 {
+	for len(report.Legs) < 2 {
 		leg := contract.DrillLeg{From: m.serving.Shard, To: m.spare.Shard}
 		before := len(m.status.Switches)
 		if err := m.flip(ctx, m.atOnce()); err != nil {

@@ -18,6 +18,9 @@ const mostPatience = 5 * time.Minute
 func (m *migration) waitForGate(ctx workflow.Context, p contract.MigrateInput) error {
 	patience := time.Duration(0)
 	for {
+		if err := m.makeRoom(ctx); err != nil {
+			return err
+		}
 		if err := m.waitForLeave(ctx, p); err != nil {
 			return err
 		}

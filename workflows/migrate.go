@@ -17,9 +17,12 @@ import (
 
 // MigrateChunk moves one chunk to another shard while it is in use, and leaves
 // exactly one placement serving it.
-func MigrateChunk(ctx workflow.Context, in contract.MigrateInput) (contract.MigrateResult, error) {
+func MigrateChunk(ctx workflow.Context, in contract.MigrateRun) (contract.MigrateResult, error) {
 	m, err := newMigration(ctx, in) // handlers first, nothing blocks here
 	if err != nil {
+		return contract.MigrateResult{}, err
+	}
+	if err := m.takeUp(ctx); err != nil {
 		return contract.MigrateResult{}, err
 	}
 	for _, s := range []step{
@@ -34,7 +37,11 @@ func MigrateChunk(ctx workflow.Context, in contract.MigrateInput) (contract.Migr
 		if m.passed(s.phase) {
 			continue
 		}
-		if err := m.do(ctx, s); err != nil {
+		err := m.do(ctx, s)
+		if workflow.IsContinueAsNewError(err) {
+			return contract.MigrateResult{}, err
+		}
+		if err != nil {
 			return m.abandon(ctx, err)
 		}
 	}
@@ -70,19 +77,27 @@ type migration struct {
 	rollbackAsked bool
 	drillAsked    bool
 	drilling      bool
-	cancelWatch   workflow.CancelFunc // ends the watch after a switch
+	tries         int                      // of the switch that is under way, from 1; 0: none is
+	cancelWatch   workflow.CancelFunc      // ends the watch after a switch
+	watching      *contract.AftermathInput // of that watch; nil: none runs
+	watchUntil    time.Time
+	judging       int            // results of watches that have not come to anything yet
+	paging        *contract.Page // nil: no switch waits for a person to look at it
 	completeAsked bool
 	resumed       bool        // an operator said: try again
-	goesOnAt      chunk.Phase // where a move goes on whose earlier run was ended from outside; empty: it is new
+	goesOnAt      chunk.Phase // where a move goes on whose earlier run was ended, or handed over; empty: it is new
+	runs          int         // before this one
+	carried       bool        // this run was handed a move and has begun no step yet
 }
 
 // errAborted ends a move on an operator's word.
 var errAborted = temporal.NewNonRetryableApplicationError("aborted by an operator", "migration.aborted", nil)
 
-func newMigration(ctx workflow.Context, in contract.MigrateInput) (*migration, error) {
-	m := &migration{in: in, log: log.With(workflow.GetLogger(ctx), "chunk_id", string(in.Chunk))}
+func newMigration(ctx workflow.Context, in contract.MigrateRun) (*migration, error) {
+	m := &migration{in: in.MigrateInput, log: log.With(workflow.GetLogger(ctx), "chunk_id", string(in.Chunk))}
 	m.status.Chunk = in.Chunk
 	m.status.StepSince = workflow.Now(ctx)
+	m.restore(in.Carry)
 	if err := m.handlers(ctx); err != nil {
 		return nil, err
 	}
@@ -172,6 +187,11 @@ func (m *migration) do(ctx workflow.Context, s step) error {
 			return err
 		}
 		m.enter(ctx, s)
+		if s.phase != chunk.Registered { // which is where there is nothing to hand over yet
+			if err := m.makeRoom(ctx); err != nil {
+				return err
+			}
+		}
 		stepCtx, cancel := workflow.WithCancel(ctx)
 		m.cancelStep = cancel
 		err := m.recordPhase(stepCtx, s.phase)
@@ -184,6 +204,8 @@ func (m *migration) do(ctx workflow.Context, s step) error {
 		cancel()
 		m.cancelStep = nil
 		switch {
+		case workflow.IsContinueAsNewError(err):
+			return err
 		case m.abortReason != "":
 			return errAborted
 		case ctx.Err() != nil:
@@ -203,7 +225,11 @@ func (m *migration) do(ctx workflow.Context, s step) error {
 
 // enter shows the step to people.
 func (m *migration) enter(ctx workflow.Context, s step) {
-	m.status.Phase, m.status.Step, m.status.StepSince = s.phase, s.name, workflow.Now(ctx)
+	m.status.Phase, m.status.Step = s.phase, s.name
+	if !m.carried {
+		m.status.StepSince = workflow.Now(ctx)
+	}
+	m.carried = false
 	m.status.WaitingFor = ""
 	m.show(ctx)
 	err := workflow.UpsertTypedSearchAttributes(ctx,

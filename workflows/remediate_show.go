@@ -97,9 +97,27 @@ func (m *migration) hearRepairs(ctx workflow.Context) {
 			if !told.Receive(ctx, &notice) {
 				return
 			}
-			m.status.UnderRepair = notice.Shard + " by " + notice.By
-			m.log.Info("A shard is under repair", "shard", notice.Shard, "by", notice.By)
-			m.show(ctx)
+			m.noteRepair(ctx, notice)
 		}
 	})
+}
+
+// noteRepair shows that a shard is under repair.
+func (m *migration) noteRepair(ctx workflow.Context, notice contract.RepairNotice) {
+	m.status.UnderRepair = notice.Shard + " by " + notice.By
+	m.log.Info("A shard is under repair", "shard", notice.Shard, "by", notice.By)
+	m.show(ctx)
+}
+
+// hearLastRepairs takes what has come and was not taken yet: the next run would not
+// be told.
+func (m *migration) hearLastRepairs(ctx workflow.Context) {
+	told := workflow.GetSignalChannel(ctx, contract.RepairSignal)
+	for {
+		var notice contract.RepairNotice
+		if !told.ReceiveAsync(&notice) {
+			return
+		}
+		m.noteRepair(ctx, notice)
+	}
 }

@@ -24,11 +24,7 @@ func (m *migration) register(ctx workflow.Context) error {
 	m.status.Ref, m.status.Source, m.status.Target, m.status.Serving = plan.Ref, plan.Source, plan.Target, plan.Source
 	m.status.Documents, m.status.Bytes = plan.Documents, plan.Bytes
 	m.status.AllSides = plan.AllSides
-	if err := workflow.UpsertTypedSearchAttributes(ctx,
-		contract.ChunkIDAttribute.ValueSet(string(m.in.Chunk)),
-		contract.SourceShardAttribute.ValueSet(plan.Source.Shard),
-		contract.TargetShardAttribute.ValueSet(plan.Target.Shard),
-		contract.NeedsAttentionAttribute.ValueSet(false)); err != nil {
+	if err := m.describe(ctx); err != nil {
 		return err
 	}
 	return m.pickUp(ctx)
@@ -83,6 +79,9 @@ func (m *migration) admit(ctx workflow.Context) error {
 	}
 	patience := time.Duration(0)
 	for {
+		if err := m.makeRoom(ctx); err != nil {
+			return err
+		}
 		in := contract.AdmitInput{Ref: m.plan.Ref, Always: m.in.NoQueue, Patience: contract.Duration(patience)}
 		res, err := flow.Call(ctx, named(flow.Wait(), "room on "+m.plan.Target.Shard), contract.AdmitMove, in)
 		if err != nil {

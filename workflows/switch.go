@@ -31,8 +31,10 @@ func (m *migration) switchOver(ctx workflow.Context) error {
 	}
 	m.startLanes(ctx)
 	m.startVerifier(ctx)
-	if err := m.audit(ctx); err != nil { // not before a rollback, which must not wait
-		return err
+	if m.tries == 0 { // not before a rollback, which must not wait
+		if err := m.audit(ctx); err != nil {
+			return err
+		}
 	}
 	return m.flip(ctx, m.in)
 }
@@ -51,6 +53,9 @@ func (m *migration) reconcile(ctx workflow.Context) error {
 	m.serving, m.spare, m.direction = res.Serving, res.Spare, res.Direction
 	m.status.Serving = m.serving
 	for _, s := range res.Switches {
+		if len(m.status.Switches) > 0 && s.Attempt < m.status.Switches[0].Attempt { // older than what a run hands over
+			continue
+		}
 		known := slices.ContainsFunc(m.status.Switches, func(k contract.SwitchResult) bool { return k.Attempt == s.Attempt && k.Published })
 		if !known {
 			m.status.Switches = append(m.status.Switches, s)
@@ -61,8 +66,13 @@ func (m *migration) reconcile(ctx workflow.Context) error {
 }
 
 // flip tries until the spare placement serves: gate, fence, publish, open.
-func (m *migration) flip(ctx workflow.Context, p contract.MigrateInput) error {
-	for n := 1; n <= maxAttempts; n++ {
+func (m *migration) flip(ctx workflow.Context, p contract.MigrateInput) (err error) {
+	defer func() {
+		if !workflow.IsContinueAsNewError(err) {
+			m.tries = 0
+		}
+	}()
+	for m.tries = max(1, m.tries); m.tries <= maxAttempts; m.tries++ {
 		m.startLanes(ctx)
 		m.startVerifier(ctx)
 		if err := m.waitForGate(ctx, p); err != nil {
@@ -72,9 +82,9 @@ func (m *migration) flip(ctx workflow.Context, p contract.MigrateInput) error {
 		if err != nil || published {
 			return err
 		}
-		m.status.WaitingFor = fmt.Sprintf("attempt %d of %d went back, the next one follows", n, maxAttempts)
+		m.status.WaitingFor = fmt.Sprintf("attempt %d of %d went back, the next one follows", m.tries, maxAttempts)
 		m.show(ctx)
-		if err := workflow.Sleep(ctx, time.Duration(n)*time.Second); err != nil {
+		if err := workflow.Sleep(ctx, time.Duration(m.tries)*time.Second); err != nil {
 			return err
 		}
 	}

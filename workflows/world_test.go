@@ -51,6 +51,7 @@ type world struct {
 	verifying  int                       // of VerifyChanges
 	verified   []contract.DirectionInput // every start, in order
 	maxRunning int
+	watchOpen  bool // a watch goes on
 	noRoom     bool // on the target, when the move asks first; its second question stays open
 	published  map[chunk.AttemptID]bool
 }
@@ -143,6 +144,9 @@ func newEnv(t *testing.T, w *world) *testsuite.TestWorkflowEnvironment {
 	})
 	serve(env, w, contract.WatchSwitch, func(in contract.AftermathInput) (contract.AftermathResult, error) {
 		w.watched = append(w.watched, in)
+		if w.watchOpen {
+			return w.watch, activity.ErrResultPending
+		}
 		return w.watch, nil
 	})
 	w.serveSwitch(env)
@@ -236,5 +240,5 @@ func (w *world) serveSwitch(env *testsuite.TestWorkflowEnvironment) {
 
 // start runs the workflow.
 func start(env *testsuite.TestWorkflowEnvironment, in contract.MigrateInput) {
-	env.ExecuteWorkflow(workflows.MigrateChunk, in)
+	env.ExecuteWorkflow(workflows.MigrateChunk, contract.MigrateRun{MigrateInput: in})
 }
