@@ -75,7 +75,7 @@ func run(ctx context.Context) error {
 	}
 	defer r.Close()
 	rep := &report{began: began, limit: *limit}
-	err = rep.strikeAll(ctx, r, moves, switches)
+	err = rep.strikeAll(ctx, r, rounds(moves, switches))
 	rep.Seconds = time.Since(began).Seconds()
 	rep.sum()
 	if _, werr := figures.Write(*out, rep); werr != nil {

@@ -59,61 +59,93 @@ func slow(c rig.Cell) int {
 	return 0
 }
 
-// strikeAll goes through the cells for as long as there is time: those that need a
-// move of their own first. An error is one of the rig, which can't go on.
-func (r *report) strikeAll(ctx context.Context, fleet *rig.Rig, moves, switches []rig.Cell) error {
+// round is one move with the cells that are struck in it.
+type round struct {
+	early, late *rig.Cell // in its import, and in its clean-up; nil: none
+	switches    []rig.Cell
+}
+
+// rounds spreads cells over as few moves as there must be, the switches evenly.
+func rounds(moves, switches []rig.Cell) []round {
+	var early, late []rig.Cell
 	for _, c := range moves {
-		if r.late() {
-			r.NotReached++
-			continue
-		}
-		if !r.strike(ctx, fleet, c, wholeMove(fleet, c)) {
-			return fmt.Errorf("%s broke the move: %s", name(c), r.Outcomes[len(r.Outcomes)-1].Outcome)
+		if c.Point == rig.ImportPoint {
+			early = append(early, c)
+		} else {
+			late = append(late, c)
 		}
 	}
-	if r.late() || len(switches) == 0 {
-		r.NotReached += len(switches)
-		return ctx.Err()
+	all := make([]round, max(1, len(early), len(late)))
+	for i := range all {
+		if i < len(early) {
+			all[i].early = &early[i]
+		}
+		if i < len(late) {
+			all[i].late = &late[i]
+		}
+		all[i].switches = switches[i*len(switches)/len(all) : (i+1)*len(switches)/len(all)]
 	}
-	if err := fleet.Open(ctx, nil); err != nil {
+	return all
+}
+
+// cells is how many a round has.
+func (r round) cells() int {
+	n := len(r.switches)
+	for _, c := range []*rig.Cell{r.early, r.late} {
+		if c != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// strikeAll goes through the cells for as long as there is time. An error is one of
+// the rig, which can't go on.
+func (r *report) strikeAll(ctx context.Context, fleet *rig.Rig, all []round) error {
+	for _, one := range all {
+		done := r.Cells
+		if !r.over() {
+			if err := r.strikeRound(ctx, fleet, one); err != nil {
+				return err
+			}
+		}
+		r.NotReached += one.cells() - (r.Cells - done)
+	}
+	return nil
+}
+
+// strikeRound makes one move. What is not begun in time is left, with the move.
+func (r *report) strikeRound(ctx context.Context, fleet *rig.Rig, one round) error {
+	if err := r.strikeMove(ctx, fleet, one.early, fleet.Open); err != nil {
 		return err
 	}
-	for _, c := range switches {
-		if r.late() {
-			r.NotReached++
-			continue
+	for _, c := range one.switches {
+		if r.over() {
+			return nil
 		}
-		if !r.strike(ctx, fleet, c, fleet.Switch) {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			if err := fleet.Recover(ctx); err != nil {
-				return fmt.Errorf("after %s: %w", name(c), err)
-			}
+		if err := r.strike(ctx, fleet, c, fleet.Switch); err != nil {
+			return err
 		}
+	}
+	if r.over() {
+		return nil
 	}
 	if err := forth(ctx, fleet); err != nil {
 		return err
 	}
-	return fleet.Finish(ctx, nil)
+	return r.strikeMove(ctx, fleet, one.late, fleet.Finish)
 }
 
-// late reports whether the time for beginning cells is over.
-func (r *report) late() bool { return r.limit > 0 && time.Since(r.began) > r.limit }
-
-// wholeMove moves the chunk, with the strike at the cell's point.
-func wholeMove(fleet *rig.Rig, c rig.Cell) func(context.Context, *rig.Cell) error {
-	return func(ctx context.Context, cell *rig.Cell) error {
-		early, late := cell, (*rig.Cell)(nil)
-		if c.Point == rig.CleanupPoint {
-			early, late = nil, cell
-		}
-		if err := fleet.Open(ctx, early); err != nil {
-			return err
-		}
-		return fleet.Finish(ctx, late)
+// strikeMove strikes a cell on the way to where do leads; nil only goes there.
+func (r *report) strikeMove(ctx context.Context, fleet *rig.Rig, c *rig.Cell, do func(context.Context, *rig.Cell) error) error {
+	if c == nil {
+		return do(ctx, nil)
 	}
+	return r.strike(ctx, fleet, *c, do)
 }
+
+// over reports whether the time for beginning cells is over.
+func (r *report) over() bool { return r.limit > 0 && time.Since(r.began) > r.limit }
 
 // forth switches to the side on which a move can be completed.
 func forth(ctx context.Context, fleet *rig.Rig) error {
@@ -124,9 +156,9 @@ func forth(ctx context.Context, fleet *rig.Rig) error {
 	return fleet.Switch(ctx, nil)
 }
 
-// strike runs one cell and keeps what came of it; false says that the rig is not
-// where the next one can begin.
-func (r *report) strike(ctx context.Context, fleet *rig.Rig, c rig.Cell, do func(context.Context, *rig.Cell) error) bool {
+// strike runs one cell and keeps what came of it. The error says that the next one
+// cannot begin.
+func (r *report) strike(ctx context.Context, fleet *rig.Rig, c rig.Cell, do func(context.Context, *rig.Cell) error) error {
 	v, well := fleet.Judged(ctx, &c, do)
 	r.Verdict = v
 	r.Cells++
@@ -135,5 +167,11 @@ func (r *report) strike(ctx context.Context, fleet *rig.Rig, c rig.Cell, do func
 	}
 	r.Outcomes = append(r.Outcomes, c)
 	fmt.Printf("%3d  %-13s %-22s %5.1f s  %v  %v  %s\n", r.Cells, c.Component, c.Point, c.Seconds, c.Ends, c.WatchdogMS, c.Outcome)
-	return well
+	if well || ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err := fleet.Recover(ctx); err != nil {
+		return fmt.Errorf("after %s: %w", name(c), err)
+	}
+	return nil
 }

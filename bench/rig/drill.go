@@ -101,8 +101,10 @@ func (r *Rig) strike(ctx context.Context, c *Cell, source, target string) (wake 
 	switch c.Component {
 	case "worker":
 		at.worker.kill()
+		return wake, r.revive()
 	case "proxy":
 		r.proxies[0].kill()
+		return wake, errors.Join(at.goOn(), r.revive())
 	case PausedWorker:
 		return func(ctx context.Context) error { return r.wake(ctx, at.worker, &at) }, at.worker.pause()
 	case PausedProxy:
@@ -144,8 +146,13 @@ var errImpatient = errors.New("it did not come within " + patience.String())
 
 // until waits for a condition.
 func until(ctx context.Context, what string, is func() (bool, error)) error {
+	return untilEvery(ctx, 20*time.Millisecond, what, is)
+}
+
+// untilEvery waits for a condition that costs something to look at.
+func untilEvery(ctx context.Context, every time.Duration, what string, is func() (bool, error)) error {
 	deadline := time.After(patience)
-	tick := time.NewTicker(20 * time.Millisecond)
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		ok, err := is()

@@ -157,7 +157,8 @@ func (r *Rig) owners(ctx context.Context) (wrong string, err error) {
 	return "", nil
 }
 
-// Recover brings the fleet back to where a switch can be asked for.
+// Recover brings the fleet back to where it was before something broke a cell: all of it
+// runs, nothing holds, and a move that runs has come to where it can be switched.
 func (r *Rig) Recover(ctx context.Context) error {
 	for _, all := range [][]*process{r.proxies, r.workers} {
 		for _, p := range all {
@@ -176,5 +177,13 @@ func (r *Rig) Recover(ctx context.Context) error {
 			return err
 		}
 	}
-	return r.heal(ctx)
+	if err := r.heal(ctx); err != nil {
+		return err
+	}
+	_, open, err := r.store.OpenMigration(ctx, r.hot.Chunk.ID)
+	if err != nil || !open {
+		return err
+	}
+	_, err = r.Forward(ctx)
+	return err
 }

@@ -228,7 +228,7 @@ func rolledBack(st contract.Status) bool {
 // what answers may be what was killed.
 func (r *Rig) await(ctx context.Context, what string, is func(contract.Status) bool) error {
 	var last contract.Status
-	err := until(ctx, what, func() (bool, error) {
+	err := untilEvery(ctx, 100*time.Millisecond, what, func() (bool, error) {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
 		st, err := r.starter.Status(ctx, r.hot.Chunk.ID)

@@ -113,6 +113,11 @@ func (r *Rig) heal(ctx context.Context) error {
 	if _, err := devstack.Up(ctx, r.options(), quiet); err != nil {
 		return err
 	}
+	return r.revive()
+}
+
+// revive starts again the workers and proxies that were killed.
+func (r *Rig) revive() error {
 	for _, all := range [][]*process{r.proxies, r.workers} {
 		for i, p := range all {
 			if p.lives() {
