@@ -97,6 +97,10 @@ soak: setup build ## Switch a chunk 1,000 times with random kills, into bench/ou
 histories: ## Record the histories that test/histories replays anew, on the stack that `make stack` started
 	DROVER_RECORD=$(CURDIR)/test/histories REQUIRE_STACK=1 go test ./test/scenario ./workers -count=1 -timeout 20m $(TEST_FLAGS)
 
+.PHONY: mixed
+mixed: ## Replace a binary of commit OLD by this one in the middle of a move, on the stack that `make stack` started
+	scripts/mixed.sh $(OLD)
+
 .PHONY: sim
 sim: build ## Simulate fleets: half a year of faults, and balancing, into bench/out/remediate.json and balance.json
 	bin/drover sim remediate --out bench/out/remediate.json

@@ -139,7 +139,11 @@ func (a *Activities) gateLag(ctx context.Context, in contract.GateInput) contrac
 		if err == nil && !ok {
 			err = errors.New("the lanes have said nothing")
 		}
-		return gate.Lag(a.Settings.Gate.Lag, time.Duration(word.LagMS*float64(time.Millisecond)), "the lanes' word", err)
+		lag, known := word.Lag()
+		if err == nil && !known {
+			err = errors.New("a lane has passed nothing yet")
+		}
+		return gate.Lag(a.Settings.Gate.Lag, lag, "the lanes' word", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

@@ -108,7 +108,7 @@ func progressText(p contract.Progress) string {
 		parts = append(parts, fmt.Sprintf("%.0f%%", 100*f))
 	}
 	if p.Step == "replicate" {
-		parts = append(parts, fmt.Sprintf("%d events, %.0f/s, lag %d ms, p99 %.1f ms", p.Documents, p.PerSecond, p.LagMS, p.LatencyP99MS))
+		parts = append(parts, fmt.Sprintf("%d events, %.0f/s, %s, p99 %.1f ms", p.Documents, p.PerSecond, p.LagText(), p.LatencyP99MS))
 	} else {
 		parts = append(parts, fmt.Sprintf("%d documents, %.0f/s, %s, %s/s", p.Documents, p.PerSecond, bytesText(p.Bytes), bytesText(int64(p.BytesPerSecond))))
 		if left, ok := p.Remaining(); ok {

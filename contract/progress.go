@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"fmt"
 	"time"
 
 	"drover/chunk"
@@ -42,6 +43,25 @@ type LanesWord struct {
 	LatencyCount int64           `json:"latencyCount"`
 
 	NotConverging string `json:"notConverging,omitempty"` // both rates, what limits and the choices, while more is written than applied
+}
+
+// longestLag is what no lane is behind: one that has passed nothing yet says more.
+const longestLag = 100 * 365 * 24 * time.Hour
+
+// Lag is how far the lanes are behind; ok is false while one of them has passed nothing.
+func (w LanesWord) Lag() (lag time.Duration, ok bool) {
+	if w.LagMS >= float64(longestLag.Milliseconds()) {
+		return 0, false
+	}
+	return time.Duration(w.LagMS * float64(time.Millisecond)), true
+}
+
+// LagText is the lag for people.
+func (p Progress) LagText() string {
+	if p.LagMS >= longestLag.Milliseconds() {
+		return "lag not known yet"
+	}
+	return fmt.Sprintf("lag %d ms", p.LagMS)
 }
 
 // Fraction is how much is done, 0 to 1; negative when it cannot be said.

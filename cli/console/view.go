@@ -213,7 +213,7 @@ func (w *MoveView) progress(text json.RawMessage) {
 	}
 	w.Text = fmt.Sprintf("%s: %d documents, %.0f/s", p.Step, p.Documents, p.PerSecond)
 	if p.Step == "replicate" {
-		w.Text = fmt.Sprintf("%d changes, %.0f/s, lag %d ms, p99 %.0f ms", p.Documents, p.PerSecond, p.LagMS, p.LatencyP99MS)
+		w.Text = fmt.Sprintf("%d changes, %.0f/s, %s, p99 %.0f ms", p.Documents, p.PerSecond, p.LagText(), p.LatencyP99MS)
 	}
 	if p.Detail != "" {
 		w.Text += ", " + p.Detail

@@ -68,7 +68,7 @@ var rules = []rule{
 	{"internal/flow", "contract internal/failure", "go.temporal.io/sdk/workflow go.temporal.io/sdk/temporal"},
 	{"workflows", "chunk contract remediation internal/flow internal/failure", "go.temporal.io/api/enums/v1 go.temporal.io/sdk/workflow go.temporal.io/sdk/temporal go.temporal.io/sdk/log"},
 	// Activities put the adapters' steps in order; a second set of types between them would only be a place for mistakes.
-	{"activities", "contract remediation gate fleet bulkimport cdc metadata replication shard switchover validation " + vocabulary + " " + support, "go.temporal.io/sdk/activity " + driver + " " + s3 + " " + basics},
+	{"activities", "contract remediation gate fleet bulkimport cdc metadata replication shard switchover validation " + vocabulary + " " + support, "go.temporal.io/sdk/activity go.temporal.io/api/serviceerror " + driver + " " + s3 + " " + basics}, // the last tells a server that is away from one that has given a step up
 	{"gate", "chunk contract", metrics},
 	{"switchover/...", "switchover/... " + vocabulary + " " + support, bsonOnly + " " + basics},
 

@@ -48,18 +48,24 @@ func run(m *testing.M) int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	binary = filepath.Join(dir, "drover")
-	build := exec.Command("go", "build", "-o", binary, "drover/cmd/drover")
-	build.Stderr = os.Stderr
-	if err := build.Run(); err != nil {
+	if err := buildDrover(binary, "new"); err != nil {
 		panic(err)
 	}
 	return m.Run()
+}
+
+// buildDrover makes a binary that says it is of a version.
+func buildDrover(path, version string) error {
+	build := exec.Command("go", "build", "-ldflags", "-X drover/cli.Version="+version, "-o", path, "drover/cmd/drover") //nolint:gosec,noctx // our own words
+	build.Stderr = os.Stderr
+	return build.Run()
 }
 
 // fleet is three shards of a test's own, with workers and proxies as processes.
 type fleet struct {
 	t        *testing.T
 	env      []string
+	binary   string // of what is started next
 	store    *metadata.Store
 	secret   string
 	starter  *starter.Starter
@@ -67,6 +73,8 @@ type fleet struct {
 	shards   map[string]*testkit.ShardServer
 	names    []string
 	proxies  []string
+	parts    map[string]*process // by name
+	uri      string              // options of the application's connection string
 	work     *workload.Workload
 	hot      chunk.Route
 }
@@ -74,13 +82,22 @@ type fleet struct {
 // newFleet starts everything but the workers.
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
+	f := &fleet{t: t, binary: binary}
+	f.found(func() {})
+	return f
+}
+
+// found makes the fleet; first runs while the metadata is still empty.
+func (f *fleet) found(first func()) {
+	t := f.t
+	t.Helper()
 	bucket := testkit.S3(t)
-	f := &fleet{t: t, secret: "scenario", shards: map[string]*testkit.ShardServer{}}
+	f.secret, f.shards, f.parts = "scenario", map[string]*testkit.ShardServer{}, map[string]*process{}
 	dsn := testkit.Postgres(t)
 	id := strconv.FormatInt(time.Now().UnixNano(), 36)
 	namespace := "scenario-" + id
 	address := testkit.Temporal(t)
-	f.env = append(os.Environ(),
+	f.env = append(append(f.env, os.Environ()...),
 		"DROVER_STACK=none", "DROVER_POSTGRES_DSN="+dsn, "DROVER_KAFKA_BROKERS="+strings.Join(testkit.Kafka(t), ","),
 		"DROVER_S3_ENDPOINT="+bucket.Endpoint, "DROVER_S3_REGION="+bucket.Region, "DROVER_S3_BUCKET="+bucket.Bucket,
 		"DROVER_S3_ACCESS_KEY="+bucket.AccessKey, "DROVER_S3_SECRET_KEY="+bucket.SecretKey,
@@ -92,9 +109,10 @@ func newFleet(t *testing.T) *fleet {
 	f.store, err = metadata.Open(ctx, dsn)
 	require.NoError(t, err)
 	t.Cleanup(f.store.Close)
-	require.NoError(t, f.store.Migrate(ctx))
 	f.temporal = newNamespace(t, address, namespace)
 	f.starter = starter.New(f.temporal)
+	first()
+	require.NoError(t, f.store.Migrate(ctx))
 	for _, s := range []string{"a", "b", "c"} {
 		name := s + "-" + id
 		f.names = append(f.names, name)
@@ -107,7 +125,6 @@ func newFleet(t *testing.T) *fleet {
 	for i := range 2 {
 		f.startProxy(fmt.Sprintf("proxy-%d", i+1))
 	}
-	return f
 }
 
 // newNamespace makes a Temporal namespace of the test's own: task queues have
@@ -150,6 +167,7 @@ func (quiet) Error(string, ...any) {}
 // process is a worker or a proxy.
 type process struct {
 	cmd  *exec.Cmd
+	log  string // its file
 	done chan struct{}
 }
 
@@ -159,11 +177,12 @@ func (f *fleet) start(name string, args ...string) *process {
 	path := filepath.Join(f.t.TempDir(), name+".log")
 	log, err := os.Create(path) //nolint:gosec // a test's own folder
 	require.NoError(f.t, err)
-	cmd := exec.Command(binary, args...) //nolint:gosec,noctx // our own binary, ended below
+	cmd := exec.Command(f.binary, args...) //nolint:gosec,noctx // our own binary, ended below
 	cmd.Env, cmd.Stdout, cmd.Stderr = f.env, log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	require.NoError(f.t, cmd.Start())
-	p := &process{cmd: cmd, done: make(chan struct{})}
+	p := &process{cmd: cmd, log: path, done: make(chan struct{})}
+	f.parts[name] = p
 	go func() {
 		_ = cmd.Wait() // how it ended is in its log
 		close(p.done)
@@ -180,6 +199,23 @@ func (f *fleet) start(name string, args ...string) *process {
 		}
 	})
 	return p
+}
+
+// ends waits until a process has ended by itself, and without a failure.
+func (p *process) ends(t *testing.T) {
+	t.Helper()
+	require.True(t, eventually(t, p.ended), "process %d does not end", p.cmd.Process.Pid)
+	require.Zero(t, p.cmd.ProcessState.ExitCode())
+}
+
+// ended reports whether a process has ended.
+func (p *process) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // dump lets a process that still runs write the stacks of its goroutines into
@@ -216,6 +252,13 @@ func (f *fleet) startProxy(name string, args ...string) {
 	require.NoError(f.t, err)
 	addr := l.Addr().String()
 	require.NoError(f.t, l.Close())
+	f.startProxyAt(addr, name, args...)
+	f.proxies = append(f.proxies, addr)
+}
+
+// startProxyAt starts a proxy at an address, and waits until it listens.
+func (f *fleet) startProxyAt(addr, name string, args ...string) {
+	f.t.Helper()
 	f.start(name, append([]string{"proxy", "--auth=false", "--listen", addr, "--name", name}, args...)...)
 	require.Eventually(f.t, func() bool {
 		c, err := net.Dial("tcp", addr) //nolint:noctx // loopback
@@ -224,7 +267,6 @@ func (f *fleet) startProxy(name string, args ...string) {
 		}
 		return c.Close() == nil
 	}, patience, 50*time.Millisecond)
-	f.proxies = append(f.proxies, addr)
 }
 
 // index makes an index specification.
@@ -285,7 +327,7 @@ func (f *fleet) startWork(guarded bool) {
 	}
 	require.NotEmpty(f.t, hot)
 	f.work, err = workload.Start(ctx, workload.Config{
-		URI: "mongodb://" + strings.Join(f.proxies, ",") + "/", Database: "app", Clients: 12, Rate: 150,
+		URI: "mongodb://" + strings.Join(f.proxies, ",") + "/" + f.uri, Database: "app", Clients: 12, Rate: 150,
 		Origins: cold, HotOrigins: hot, HotShare: 0.6, Documents: 60, Guarded: guarded, Seed: 7,
 	})
 	require.NoError(f.t, err)

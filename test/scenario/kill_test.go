@@ -26,15 +26,7 @@ func killedAt(t *testing.T, point string) {
 // awaitDeath waits until a worker has died at its point.
 func (f *fleet) awaitDeath(p *process, point string) {
 	f.t.Helper()
-	dead := eventually(f.t, func() bool {
-		select {
-		case <-p.done:
-			return true
-		default:
-			return false
-		}
-	})
-	if !dead {
+	if !eventually(f.t, p.ended) {
 		st, err := f.starter.Status(f.t.Context(), f.hot.Chunk.ID)
 		f.t.Fatalf("the worker never came to %s: the move is at %q, waiting for %q, attention %q (%v)", point, st.Step, st.WaitingFor, st.Attention, err)
 	}

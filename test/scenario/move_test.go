@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -22,6 +23,7 @@ func TestLiveMoveRollbackAndForth(t *testing.T) {
 	f.startWork(false)
 	f.migrate(contract.Automatic)
 	f.await("burn-in", inBurnIn)
+	f.burnInIsKept()
 	f.ask(contract.RollbackUpdate)
 	f.await("the way back", func(st contract.Status) bool {
 		return st.Phase == chunk.BurnIn && st.Serving.ID == st.Source.ID && st.WaitingFor != ""
@@ -44,6 +46,17 @@ func TestLiveMoveRollbackAndForth(t *testing.T) {
 		require.NotEqual(t, f.hot.Placement.ID, p.ID, "the old placement is still there")
 	}
 	f.checkClone()
+}
+
+// burnInIsKept sees that the metadata says how long the burn-in is to last.
+func (f *fleet) burnInIsKept() {
+	f.t.Helper()
+	figures, err := f.store.Figures(f.t.Context())
+	require.NoError(f.t, err)
+	require.Len(f.t, figures.Moves, 1)
+	var step contract.BurnInStep
+	require.NoError(f.t, json.Unmarshal(figures.Moves[0].Step, &step))
+	require.Equal(f.t, contract.Duration(24*time.Hour), step.BurnIn)
 }
 
 // TestAbortLeavesNothing gives up in the middle.
