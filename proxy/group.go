@@ -15,6 +15,7 @@ import (
 // Behaviour: each chunk groups its own documents; groups whose _id compares equal
 // become one. $sum and $count are added, $min and $max compared in BSON order
 // with null counting as nothing, $avg is made of a sum and a count.
+// A sum of ints that outgrows them on one chunk is a long, even if all of them fit.
 //
 // Not supported: any other accumulator; more than groupBytes of groups.
 

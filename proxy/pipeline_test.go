@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"fmt"
+	"math"
 	"sync"
 	"testing"
 
@@ -117,6 +118,21 @@ func TestCountStages(t *testing.T) {
 	require.Empty(t, firstDocs(t, b.run(bson.A{stageOf("$count", "n")})), "nothing is not 0")
 }
 
+// What a driver's countDocuments makes has the type of what it adds up, and a limit beside a
+// skip may be as large as there are numbers.
+func TestCountingPipeline(t *testing.T) {
+	t.Parallel()
+
+	counted := bson.D{{Key: "_id", Value: int32(1)}, {Key: "n", Value: int32(4)}}
+	for _, tc := range []struct{ unit, want any }{{int32(1), int32(5)}, {int64(1), int64(5)}, {1.0, 5.0}} {
+		b := newAggregateBench(t, []any{counted}, []any{counted})
+		group := stageOf("$group", bson.D{{Key: "_id", Value: int32(1)}, {Key: "n", Value: stageOf("$sum", tc.unit)}})
+		got := b.run(bson.A{stageOf("$skip", 3), stageOf("$limit", int64(math.MaxInt64)), group})
+		require.Equal(t, texts(t, bson.D{{Key: "_id", Value: int32(1)}, {Key: "n", Value: tc.want}}), firstDocs(t, got))
+		require.Contains(t, b.sent[0], fmt.Sprintf(`{"$limit": {"$numberLong":"%d"}}`, int64(math.MaxInt64)))
+	}
+}
+
 func TestSortedPipeline(t *testing.T) {
 	t.Parallel()
 
@@ -155,6 +171,8 @@ func TestRefusedPipelines(t *testing.T) {
 		"group collation":  {bson.A{group}, []bson.E{collation}, codeNotSupported, "collation"},
 		"no _id":           {bson.A{stageOf("$group", bson.D{})}, nil, codeFailedToParse, "_id"},
 		"limit 0":          {bson.A{stageOf("$limit", 0)}, nil, codeBadValue, "$limit"},
+		"negative skip":    {bson.A{stageOf("$skip", -1), stageOf("$group", bson.D{{Key: "_id", Value: 1}, {Key: "n", Value: stageOf("$sum", 1)}})}, nil, codeBadValue, "$skip"},
+		"sort by constant": {bson.A{stageOf("$sortByCount", "k")}, nil, codeBadValue, "$sortByCount"},
 		"out":              {bson.A{stageOf("$out", "x")}, nil, codeNotSupported, "writes past the routes"},
 		"merge":            {bson.A{stageOf("$merge", bson.D{})}, nil, codeNotSupported, "writes past the routes"},
 		"union":            {bson.A{stageOf("$unionWith", "x")}, nil, codeNotSupported, "one chunk"},
@@ -164,6 +182,8 @@ func TestRefusedPipelines(t *testing.T) {
 		require.Equal(t, tc.code, codeOf(got), "%s: %v", name, got)
 		require.Contains(t, got.Lookup("errmsg").StringValue(), tc.says, name)
 	}
+	got := b.c.run(bson.D{{Key: "count", Value: "legs"}, {Key: "skip", Value: -1}, {Key: "$db", Value: testDatabase}})
+	require.Equal(t, codeBadValue, codeOf(got), "%v", got)
 	require.Empty(t, b.sent)
 }
 
