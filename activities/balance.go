@@ -106,17 +106,25 @@ func (b *Balancer) PlanRound(ctx context.Context, in contract.RoundInput) (plan 
 	return plan, err
 }
 
+// desired gives the fleet file that was applied last, nil when there is none.
+func (b *Balancer) desired(ctx context.Context) (*fleet.File, int64, error) {
+	states, err := b.Ledger.DesiredStates(ctx, 1)
+	if err != nil || len(states) == 0 {
+		return nil, 0, err
+	}
+	f, err := fleet.Parse([]byte(states[0].Content))
+	if err != nil {
+		return nil, 0, fmt.Errorf("read desired state %d: %w", states[0].Version, err)
+	}
+	return f, states[0].Version, nil
+}
+
 // view reads the fleet over the desired state that was applied last.
 func (b *Balancer) view(ctx context.Context, s contract.BalanceSettings, then func(fleet.View) error) error {
 	r := fleet.Reader{Metadata: b.Ledger, Sizes: b.Sizes, Settings: s}
-	states, err := b.Ledger.DesiredStates(ctx, 1)
-	if err != nil {
+	var err error
+	if r.File, _, err = b.desired(ctx); err != nil {
 		return err
-	}
-	if len(states) > 0 {
-		if r.File, err = fleet.Parse([]byte(states[0].Content)); err != nil {
-			return fmt.Errorf("read desired state %d: %w", states[0].Version, err)
-		}
 	}
 	return beating(ctx, func() any { return "reading the fleet" }, func(ctx context.Context) error {
 		v, err := r.Read(ctx)

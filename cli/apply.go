@@ -11,14 +11,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"drover/chunk"
 	"drover/contract"
 	"drover/fleet"
 	"drover/internal/config"
 	"drover/metadata"
-	"drover/proxy"
 	"drover/proxy/admission"
 	"drover/proxy/auth"
 	"drover/shard"
@@ -68,36 +66,6 @@ func collectionsOf(d fleet.FileDatabase) []chunk.Collection {
 		out = append(out, c.Collection)
 	}
 	return out
-}
-
-// present reads what a fleet file is compared with.
-func present(ctx context.Context, store *metadata.Store) (p fleet.Present, err error) {
-	if p.Shards, err = store.Shards(ctx); err != nil {
-		return p, err
-	}
-	if p.Databases, err = store.Databases(ctx); err != nil {
-		return p, err
-	}
-	if p.Routes, err = store.Routes(ctx, ""); err != nil {
-		return p, err
-	}
-	placements, err := store.Placements(ctx, "")
-	if err != nil {
-		return p, err
-	}
-	p.Placed = map[string]int{}
-	for _, x := range placements {
-		p.Placed[x.Shard]++
-	}
-	if p.Policies, err = store.Policies(ctx); err != nil {
-		return p, err
-	}
-	users, err := store.ProxyUsers(ctx)
-	p.Users = map[string]map[string][]string{}
-	for _, u := range users {
-		p.Users[u.Name] = u.Grants
-	}
-	return p, err
 }
 
 // printDiff shows what a file changes.
@@ -162,7 +130,7 @@ func (a *app) applyFile(cmd *cobra.Command, p *planFlags, name string) error {
 	}
 	var d fleet.Diff
 	err = a.withStore(cmd, func(ctx context.Context, store *metadata.Store) error {
-		now, err := present(ctx, store)
+		now, err := workers.Present(ctx, store)
 		if err != nil {
 			return err
 		}
@@ -223,21 +191,10 @@ func (a *app) makeOne(ctx context.Context, store *metadata.Store, f *fleet.File,
 	switch c.Kind {
 	case fleet.AddShard:
 		return a.makeShard(ctx, store, f, c.Subject)
-	case fleet.CreateDatabase:
-		return a.makeDatabase(ctx, store, f, c.Subject)
-	case fleet.CreateCollection, fleet.CreateIndex:
-		return a.makeCollection(ctx, store, f, c)
-	case fleet.SetQuota:
-		d, _ := f.Database(c.Subject)
-		return store.SetPolicy(ctx, c.Subject, d.Policy)
 	case fleet.AddUser:
 		return a.makeUser(ctx, store, f, c.Subject)
-	case fleet.GrantUser:
-		return store.GrantProxyUser(ctx, c.Subject, c.Database, c.Actions)
-	case fleet.RevokeUser:
-		return store.RevokeProxyUser(ctx, c.Subject, c.Database, c.Actions)
 	default:
-		return fmt.Errorf("change %q is unknown", c.Kind)
+		return workers.MakeChange(ctx, store, a.cfg.Secret, f, c)
 	}
 }
 
@@ -265,40 +222,6 @@ func (a *app) makeShard(ctx context.Context, store *metadata.Store, f *fleet.Fil
 		return err
 	}
 	return a.startCapture(ctx, name)
-}
-
-// makeDatabase creates a logical database, its chunks where the file or the rules
-// want them.
-func (a *app) makeDatabase(ctx context.Context, store *metadata.Store, f *fleet.File, name string) error {
-	d, _ := f.Database(name)
-	db := chunk.Database{Name: d.Name, KeySpace: d.KeySpace, Collections: collectionsOf(d)}
-	chunks, err := f.FirstChunks(d)
-	if err != nil {
-		return err
-	}
-	made := make([]metadata.NewChunk, 0, len(chunks))
-	for i, s := range chunks {
-		made = append(made, metadata.NewChunk{Range: d.Ranges[i], Shard: s})
-	}
-	_, err = workers.CreateDatabase(ctx, store, a.cfg.Secret, db, made)
-	return err
-}
-
-// makeCollection creates a collection or an index on all chunks.
-func (a *app) makeCollection(ctx context.Context, store *metadata.Store, f *fleet.File, c fleet.Change) error {
-	d, _ := f.Database(c.Subject)
-	at := slices.IndexFunc(d.Collections, func(x fleet.FileCollection) bool { return x.Name == c.Collection })
-	command := bson.D{{Key: "create", Value: c.Collection}}
-	if c.Kind == fleet.CreateIndex {
-		command = bson.D{{Key: "createIndexes", Value: c.Collection}, {Key: "indexes", Value: bson.A{c.Index}}}
-	}
-	raw, err := bson.Marshal(command)
-	if err != nil {
-		return err
-	}
-	return workers.ChangeCatalog(ctx, store, a.cfg.Secret, proxy.CatalogChange{
-		Database: c.Subject, Collection: c.Collection, ShardKey: d.Collections[at].ShardKey, Command: raw,
-	})
 }
 
 // makeUser makes a user; its grants are changes of their own.
@@ -387,5 +310,5 @@ func newFleetCommand(a *app) *cobra.Command {
 	}
 	history.Flags().Int64Var(&show, "show", 0, "version to print as it was applied")
 	a.cfg.Flags(history.Flags(), config.Common)
-	return group("fleet", "Look at the desired state, and upgrade all shards", history, newFleetUpgrade(a))
+	return group("fleet", "Look at the desired state, and upgrade all shards", history, newFleetUpgrade(a), newFleetReconcile(a))
 }

@@ -90,25 +90,5 @@ func (s *Starter) Unwatch(ctx context.Context) error { return s.unschedule(ctx, 
 
 // LastWatch gives the newest look at the fleet that has ended, nil when there is none.
 func (s *Starter) LastWatch(ctx context.Context) (*contract.WatchResult, error) {
-	d, err := s.client.ScheduleClient().GetHandle(ctx, watchSchedule).Describe(ctx)
-	if _, ok := errors.AsType[*serviceerror.NotFound](err); ok {
-		return nil, nil //nolint:nilnil // nobody watches
-	}
-	if err != nil {
-		return nil, err
-	}
-	for i := len(d.Info.RecentActions) - 1; i >= 0; i-- {
-		a := d.Info.RecentActions[i].StartWorkflowResult
-		if a == nil {
-			continue
-		}
-		state, err := s.client.DescribeWorkflowExecution(ctx, a.WorkflowID, a.FirstExecutionRunID)
-		if err != nil || state.GetWorkflowExecutionInfo().GetStatus() != enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED {
-			continue
-		}
-		var out contract.WatchResult
-		err = s.client.GetWorkflow(ctx, a.WorkflowID, a.FirstExecutionRunID).Get(ctx, &out)
-		return &out, err
-	}
-	return nil, nil //nolint:nilnil // none has ended
+	return last[contract.WatchResult](ctx, s, watchSchedule)
 }

@@ -29,6 +29,32 @@ func (s *Starter) schedule(ctx context.Context, id string, every time.Duration, 
 	})
 }
 
+// last gives what the newest run of a schedule that has ended came to, nil when there
+// is none.
+func last[T any](ctx context.Context, s *Starter, id string) (*T, error) {
+	d, err := s.client.ScheduleClient().GetHandle(ctx, id).Describe(ctx)
+	if _, ok := errors.AsType[*serviceerror.NotFound](err); ok {
+		return nil, nil //nolint:nilnil // there is no such schedule
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i := len(d.Info.RecentActions) - 1; i >= 0; i-- {
+		a := d.Info.RecentActions[i].StartWorkflowResult
+		if a == nil {
+			continue
+		}
+		state, err := s.client.DescribeWorkflowExecution(ctx, a.WorkflowID, a.FirstExecutionRunID)
+		if err != nil || state.GetWorkflowExecutionInfo().GetStatus() != enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED {
+			continue
+		}
+		var out T
+		err = s.client.GetWorkflow(ctx, a.WorkflowID, a.FirstExecutionRunID).Get(ctx, &out)
+		return &out, err
+	}
+	return nil, nil //nolint:nilnil // none has ended
+}
+
 // unschedule removes a schedule; one that does not exist is no error.
 func (s *Starter) unschedule(ctx context.Context, id string) error {
 	err := s.client.ScheduleClient().GetHandle(ctx, id).Delete(ctx)

@@ -35,7 +35,9 @@ func healthOf(all []proxy.Traffic) *contract.Traffic {
 			latency[b] += n
 		}
 	}
-	ms := func(q float64) float64 { return float64(gate.Quantile(latency, q, proxy.TrafficEdge).Microseconds()) / 1000 }
+	ms := func(q float64) float64 {
+		return float64(gate.Quantile(latency, q, proxy.TrafficEdge).Microseconds()) / 1000
+	}
 	out.P50MS, out.P99MS = ms(0.5), ms(0.99)
 	return out
 }

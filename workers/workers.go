@@ -52,6 +52,7 @@ type Worker struct {
 	activities *activities.Activities
 	remedier   *activities.Remedier
 	balancer   *activities.Balancer
+	reconciler *activities.Reconciler
 	watchdog   *switchover.Watchdog
 	logger     *slog.Logger
 	identity   string
@@ -109,10 +110,11 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Worker, error) {
 		Config: protocol, Ledger: activities.Ledger{Store: store, Owner: owner}, Shards: sides,
 		Proxies: activities.Words{Store: store}, Busy: a, Stops: o.Stops, Log: o.Logger,
 	}
+	balancer := newBalancer(store, clients)
 	return &Worker{
 		cfg: cfg, store: store, shards: clients, log: log, activities: a, logger: o.Logger,
 		identity: identity(cmp.Or(o.Version, "dev"), os.Getpid(), host),
-		remedier: newRemedier(cfg, store, clients, o.Registry, o.Stops, o.Logger), balancer: newBalancer(store, clients),
+		remedier: newRemedier(cfg, store, clients, o.Registry, o.Stops, o.Logger), balancer: balancer, reconciler: newReconciler(balancer, store, cfg.Secret),
 		watchdog: &switchover.Watchdog{Switcher: a.Switcher, Every: watchdogEvery, Metrics: switchover.NewWatchdogMetrics(o.Registry)},
 	}, nil
 }
@@ -221,6 +223,7 @@ func (w *Worker) Run(ctx context.Context, c client.Client) error {
 		w.activities.Register(registry{x}, name)
 		w.remedier.Register(registry{x}, name)
 		w.balancer.Register(registry{x}, name)
+		w.reconciler.Register(registry{x}, name)
 		if err := x.Start(); err != nil {
 			stop()
 			return fmt.Errorf("serve queue %s: %w", name, err)
@@ -264,4 +267,5 @@ func RegisterWorkflows(r worker.WorkflowRegistry) {
 	r.RegisterWorkflowWithOptions(workflows.Rebalance, workflow.RegisterOptions{Name: contract.RebalanceWorkflow})
 	r.RegisterWorkflowWithOptions(workflows.BalanceRound, workflow.RegisterOptions{Name: contract.BalanceRoundWorkflow})
 	r.RegisterWorkflowWithOptions(workflows.PrepareSeason, workflow.RegisterOptions{Name: contract.SeasonWorkflow})
+	r.RegisterWorkflowWithOptions(workflows.ReconcileFleet, workflow.RegisterOptions{Name: contract.ReconcileWorkflow})
 }
