@@ -86,6 +86,9 @@ func (r *Rig) held(ctx context.Context, point string) (s standing, err error) {
 		s.worker, err = r.worker(pid)
 		return err == nil, err
 	})
+	if err != nil {
+		err = fmt.Errorf("%w (%s)", err, r.standsAt(ctx))
+	}
 	return s, err
 }
 

@@ -239,9 +239,29 @@ func (r *Rig) await(ctx context.Context, what string, is func(contract.Status) b
 		return is(st), nil
 	})
 	if err != nil {
-		return fmt.Errorf("%w (it is at %q, waiting for %q, attention %q)", err, last.Step, last.WaitingFor, last.Attention)
+		return fmt.Errorf("%w (%s)", err, where(last))
 	}
 	return nil
+}
+
+// standsAt says where the move is, for an error.
+func (r *Rig) standsAt(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	st, err := r.starter.Status(ctx, r.hot.Chunk.ID)
+	if err != nil {
+		return err.Error()
+	}
+	return where(st)
+}
+
+// where says in words where a move is, and what became of its last attempt.
+func where(st contract.Status) string {
+	text := fmt.Sprintf("it is at %q, waiting for %q, attention %q", st.Step, st.WaitingFor, st.Attention)
+	if n := len(st.Switches); n > 0 && !st.Switches[n-1].Published {
+		text += fmt.Sprintf(", attempt %d went back: %s", st.Switches[n-1].Attempt, st.Switches[n-1].Reason)
+	}
+	return text
 }
 
 // ask sends an update; what does not answer is asked again.
