@@ -38,6 +38,7 @@ func (m *migration) watch(ctx workflow.Context, in contract.AftermathInput) {
 	workflow.GoNamed(root, "watch", func(ctx workflow.Context) { // burn-in goes on meanwhile
 		var r contract.AftermathResult
 		err := future.Get(ctx, &r)
+		err = asTold(ctx, root.Err() != nil, err)
 		if m.watching == &in {
 			m.watching = nil
 		}

@@ -15,6 +15,7 @@ import (
 type verifier struct {
 	input  contract.VerifyInput
 	cancel workflow.CancelFunc
+	told   bool // to end
 	ended  bool
 	err    error
 }
@@ -34,6 +35,7 @@ func (v *verifier) failure() error {
 // quit cancels the verification. It only reads: nobody has to wait for its end.
 func (v *verifier) quit() {
 	if v.running() {
+		v.told = true
 		v.cancel()
 	}
 }
@@ -43,7 +45,7 @@ func (v *verifier) stop(ctx workflow.Context) {
 	if !v.running() {
 		return
 	}
-	v.cancel()
+	v.quit()
 	_ = workflow.Await(ctx, func() bool { return v.ended }) // a cancelled context only stops the waiting
 }
 
@@ -62,7 +64,7 @@ func (m *migration) startVerifier(ctx workflow.Context) {
 		fmt.Sprintf("compare what changes on %s with %s", in.From.Shard, in.To.Shard))
 	future := flow.Start(root, o, contract.VerifyChanges, in)
 	workflow.GoNamed(root, "verifier", func(ctx workflow.Context) {
-		v.err = future.Get(ctx, nil)
+		v.err = asTold(ctx, v.told, future.Get(ctx, nil))
 		v.ended = true
 		if v.failure() != nil && m.verifier == v && m.cancelStep != nil && !m.inWindow {
 			m.cancelStep()
