@@ -339,6 +339,9 @@ func (c *command) check(q *request) error {
 	if len(q.cmd.DB) == 0 {
 		return refuse(codeFailedToParse, "$db is missing")
 	}
+	if q.cmd.Deep {
+		return errDeep()
+	}
 	if q.cmd.Internal != nil {
 		q.client.p.metrics.refused("internal_field")
 		return refuse(codeInvalidOptions, "the field '%s' is for members of a cluster only", q.cmd.Internal)

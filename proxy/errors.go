@@ -23,6 +23,7 @@ const (
 	codeFailedToParse       code = 9
 	codeUnauthorized        code = 13
 	codeTypeMismatch        code = 14
+	codeOverflow            code = 15
 	codeAuthFailed          code = 18
 	codeNamespaceNotFound   code = 26
 	codeCursorInUse         code = 12051
@@ -68,6 +69,7 @@ var codeNames = map[code]string{
 	codeFailedToParse:      "FailedToParse",
 	codeUnauthorized:       "Unauthorized",
 	codeTypeMismatch:       "TypeMismatch",
+	codeOverflow:           "Overflow",
 	codeAuthFailed:         "AuthenticationFailed",
 	codeNamespaceNotFound:  "NamespaceNotFound",
 	codeCursorInUse:        "CursorInUse",

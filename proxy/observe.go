@@ -58,7 +58,9 @@ func (p *Proxy) fan(q *request, n int, pinned bool) {
 
 // pinned tells whether entries were found by one value of the shard key: such a
 // request concerns one chunk, however the key space is cut.
-func pinned(entries []*entry) bool { return len(entries) == 1 && len(entries[0].alone) == 1 && &entries[0] == &entries[0].alone[0] }
+func pinned(entries []*entry) bool {
+	return len(entries) == 1 && len(entries[0].alone) == 1 && &entries[0] == &entries[0].alone[0]
+}
 
 // add counts the request in the fan-out of a chunk that it concerned. What finds its
 // chunk by something else than documents' keys (the next batch of a cursor, the end of

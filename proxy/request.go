@@ -160,8 +160,14 @@ func (q *request) checkReadConcern() error {
 	return nil
 }
 
+// errDeep refuses what is nested deeper than anything may look into it.
+func errDeep() *refusal {
+	return refuse(codeOverflow, "BSONObj exceeds maximum nested object depth: %d", wire.MaxDepth)
+}
+
 // sequence appends the documents of an array of the command, which travel beside
-// the body or in it.
+// the body or in it. Those of an insert may be nested however deeply: only their shard
+// key is looked at here, and a shard tells the rest.
 func (q *request) sequence(docs []bson.Raw, name string) ([]bson.Raw, error) {
 	for _, s := range q.sequences {
 		if string(s.Name) != name {
@@ -170,6 +176,9 @@ func (q *request) sequence(docs []bson.Raw, name string) ([]bson.Raw, error) {
 		for rest := s.Docs; len(rest) > 0; {
 			var doc []byte
 			doc, rest = wire.NextDocument(rest)
+			if name != "documents" && wire.Deep(doc) {
+				return nil, errDeep()
+			}
 			docs = append(docs, doc)
 		}
 		return docs, nil

@@ -26,13 +26,14 @@ type Command struct {
 	Comment       bson.RawValue
 	RecoveryToken bson.RawValue
 
+	Deep     bool   // it is nested deeper than anything may look into it
 	Internal []byte // the first field that only members of a cluster may send, nil: none
 }
 
 // ParseCommand reads the top level of body into c. An element of the envelope
 // that comes twice is refused: two readers could take it in two ways.
 func ParseCommand(body []byte, c *Command) error {
-	*c = Command{Body: body}
+	*c = Command{Body: body, Deep: Deep(body)}
 	var seen uint32
 	first := true
 	w := Walk(body)

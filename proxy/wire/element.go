@@ -240,3 +240,36 @@ func Find(doc []byte, key string) (Element, bool) {
 	}
 	return Element{}, false
 }
+
+// MaxDepth is how many documents and arrays may lie in one another, as mongod has it.
+const MaxDepth = 200
+
+// Deep reports whether more than [MaxDepth] documents and arrays lie in one another in doc.
+// What looks into a document level by level may do so only when they do not: each takes
+// stack, and a stack that is full ends the process.
+func Deep(doc []byte) bool {
+	if len(doc) < 7*MaxDepth || !Whole(doc) { // each level takes seven bytes at least
+		return false
+	}
+	var open [MaxDepth][]byte // what is left of each document that the next element lies in
+	open[0] = doc[4:]
+	depth := 0
+	for depth >= 0 {
+		w := Walker{rest: open[depth]}
+		// A broken document hides nothing that lies behind it in the one around it.
+		if !w.Next() {
+			depth--
+			continue
+		}
+		open[depth] = w.rest
+		inner := w.Document()
+		if inner == nil || !Whole(inner) {
+			continue
+		}
+		if depth++; depth == MaxDepth {
+			return true
+		}
+		open[depth] = inner[4:]
+	}
+	return false
+}

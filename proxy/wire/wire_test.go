@@ -303,3 +303,28 @@ func TestWalkEveryType(t *testing.T) {
 		require.Error(t, w.Err(), "%d of %d bytes", i, len(doc))
 	}
 }
+
+// What is nested too deeply is found wherever it is, also behind a part that is broken.
+func TestDeep(t *testing.T) {
+	t.Parallel()
+
+	deep := func(levels int) bson.D {
+		doc := bson.D{}
+		for range levels {
+			doc = bson.D{{Key: "a", Value: bson.A{1, "x", doc, nil}}, {Key: "b", Value: 2}}
+		}
+		return doc
+	}
+	encode := func(doc bson.D) []byte {
+		b, err := bson.Marshal(doc)
+		require.NoError(t, err)
+		return b
+	}
+	require.False(t, Deep(encode(bson.D{{Key: "v", Value: bson.A{deep(90), deep(95), make([]byte, 5000)}}})))
+	require.True(t, Deep(encode(bson.D{{Key: "v", Value: bson.A{deep(90), deep(105), 1}}})))
+	broken := encode(bson.D{{Key: "v", Value: bson.A{bson.D{{Key: "x", Value: "text"}}, deep(105)}}})
+	at := bytes.Index(broken, []byte("text"))
+	broken[at-4] = 99 // the string's length
+	require.True(t, Deep(broken))
+	require.False(t, Deep([]byte{1, 2, 3}))
+}
