@@ -76,6 +76,7 @@ const attemptColumns = `v.id, v.migration, v.chunk, v.state, v.key, v.direction,
 // Statements of the fence window, see hotStatements.
 const (
 	advanceAttemptSQL = `select ` + attemptColumns + ` from advance_attempt($1, $2, $3, $4, $5, $6, $7) v`
+	passAttemptSQL    = `select ` + attemptColumns + ` from ` + unflushed + `, advance_attempt($1, $2, $3, $4, $5, $6, $7) v`
 	settleSQL         = `select ` + attemptColumns + ` from settle_attempt($1, $2) v`
 	attemptSQL        = `select ` + attemptColumns + ` from attempt_view v where v.id = $1`
 	latestAttemptSQL  = `select ` + attemptColumns + ` from attempt_view v where v.migration in
@@ -150,9 +151,19 @@ func (s *Store) AdvanceAttempt(ctx context.Context, id chunk.AttemptID, from, to
 	if o.Deadline > 0 {
 		within = &o.Deadline
 	}
-	a, err := s.oneAttempt(ctx, advanceAttemptSQL, int64(id), string(from), string(to), within, plainText(o.Reason), o.Term, o.Process)
+	q := advanceAttemptSQL
+	if mayBeForgotten(to) {
+		q = passAttemptSQL
+	}
+	a, err := s.oneAttempt(ctx, q, int64(id), string(from), string(to), within, plainText(o.Reason), o.Term, o.Process)
 	return a, decode(err, "set attempt %d to %s", id, to)
 }
+
+// mayBeForgotten reports whether a crash of the server right behind the change to a
+// state does no harm, so that the fence window need not wait for its disk. One that
+// was closing is fencing again: its publish is refused, and it goes back. One that
+// was open is published again: the watchdog opens it once more, which changes nothing.
+func mayBeForgotten(s chunk.AttemptState) bool { return s == chunk.Closing || s == chunk.Open }
 
 // Attempt gives one attempt, or "attempt.unknown".
 func (s *Store) Attempt(ctx context.Context, id chunk.AttemptID) (Attempt, error) {

@@ -130,6 +130,17 @@ type GrantLock struct {
 	Epoch  int64
 }
 
+// Statements of the fence window, see hotStatements. A lock that a crash of the
+// server forgets is one that two may hold: what is done under it is checked afterwards.
+const (
+	lockGrantsSQL = `insert into grant_locks as g (shard, holder, epoch, expires_at)
+		select $1, $2, nextval('lease_epochs'), clock_timestamp() + $3 from ` + unflushed + `
+		on conflict (shard) do update set holder = excluded.holder, epoch = excluded.epoch, expires_at = excluded.expires_at
+			where g.expires_at <= clock_timestamp()
+		returning epoch`
+	unlockGrantsSQL = `delete from grant_locks using ` + unflushed + ` where shard = $1 and epoch = $2`
+)
+
 // grantLockPoll is how often a taken grant lock is tried again. It is held for a
 // few milliseconds, inside a fence window too.
 const grantLockPoll = 2 * time.Millisecond
@@ -155,13 +166,8 @@ func (s *Store) LockGrants(ctx context.Context, shard, holder string, ttl time.D
 // TryLockGrants is LockGrants without waiting: a lock that is held, also by the
 // same holder, is transient "grants.locked".
 func (s *Store) TryLockGrants(ctx context.Context, shard, holder string, ttl time.Duration) (GrantLock, error) {
-	const q = `insert into grant_locks as g (shard, holder, epoch, expires_at)
-		values ($1, $2, nextval('lease_epochs'), clock_timestamp() + $3)
-		on conflict (shard) do update set holder = excluded.holder, epoch = excluded.epoch, expires_at = excluded.expires_at
-			where g.expires_at <= clock_timestamp()
-		returning epoch`
 	l := GrantLock{Shard: shard, Holder: holder}
-	err := s.pool.QueryRow(ctx, q, shard, holder, ttl).Scan(&l.Epoch)
+	err := s.pool.QueryRow(ctx, lockGrantsSQL, shard, holder, ttl).Scan(&l.Epoch)
 	if noRows(err) {
 		return GrantLock{}, failure.New(failure.Transient, "grants.locked", "the grants of shard %s are being changed", shard)
 	}
@@ -171,7 +177,7 @@ func (s *Store) TryLockGrants(ctx context.Context, shard, holder string, ttl tim
 // UnlockGrants gives a grant lock back. It is lost ("grants.lost") where the lock
 // had expired and was taken: what was done may have been done beside another.
 func (s *Store) UnlockGrants(ctx context.Context, l GrantLock) error {
-	tag, err := s.pool.Exec(ctx, `delete from grant_locks where shard = $1 and epoch = $2`, l.Shard, l.Epoch)
+	tag, err := s.pool.Exec(ctx, unlockGrantsSQL, l.Shard, l.Epoch)
 	if err == nil && tag.RowsAffected() == 0 {
 		return failure.New(failure.Lost, "grants.lost", "the grant lock %d of shard %s was taken by another", l.Epoch, l.Shard)
 	}

@@ -103,7 +103,12 @@ func (s *Store) CheckWritable(ctx context.Context) error {
 // a statement would cost the fence window a second round trip.
 var hotStatements = []string{
 	advanceAttemptSQL, publishSQL, settleSQL, attemptSQL, latestAttemptSQL, openAttemptsSQL, routeSQL, ackSQL,
+	passAttemptSQL, lockGrantsSQL, unlockGrantsSQL,
 }
+
+// unflushed, in the FROM of a statement that is a transaction of its own, has the
+// commit answered before it is on disk: for what is not missed when a crash forgets it.
+const unflushed = `set_config('synchronous_commit', 'off', true)`
 
 // prepareConnection makes a new connection of the pool ready.
 func prepareConnection(ctx context.Context, conn *pgx.Conn) error {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"golang.org/x/sync/errgroup"
 
 	"drover/chunk"
 	"drover/internal/failure"
@@ -221,12 +222,12 @@ func (s *Set) GrantToData(ctx context.Context, p chunk.Placement, a chunk.Attemp
 // HeldGrants lists the grants of a placement that the data-plane user holds and
 // that exist: who may write and read it now.
 func (s *Set) HeldGrants(ctx context.Context, p chunk.PlacementID) ([]Grant, error) {
-	held, err := s.rolesOf(ctx, chunk.DataUser)
-	if err != nil {
-		return nil, err
-	}
-	existing, _, err := s.grants(ctx, p)
-	if err != nil {
+	var held []string
+	var existing []Grant
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) { held, err = s.rolesOf(ctx, chunk.DataUser); return err })
+	g.Go(func() (err error) { existing, _, err = s.grants(ctx, p); return err })
+	if err := g.Wait(); err != nil {
 		return nil, err
 	}
 	return slices.DeleteFunc(existing, func(g Grant) bool { return !slices.Contains(held, g.Role) }), nil

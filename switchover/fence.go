@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"drover/chunk"
 	"drover/internal/failure"
 )
@@ -235,11 +237,32 @@ func (f *fence) closeReads(ctx context.Context) error {
 	return f.Stops.At(ctx, "switch.closed")
 }
 
-// finish proves that nothing of the source can be missing on the target.
+// finish proves that nothing of the source can be missing on the target. The lanes
+// are closed only under the same primary: another pass needs them.
 func (f *fence) finish(ctx context.Context) error {
 	if err := f.catchUp(ctx, chunk.FinalMarker); err != nil {
 		return err
 	}
+	if err := together(ctx, f.sameReign, f.unpark); err != nil {
+		return err
+	}
+	if err := together(ctx, f.compareBusy, f.closeLanes); err != nil {
+		return err
+	}
+	return f.Stops.At(ctx, "switch.ready")
+}
+
+// together takes steps of which none needs another, and gives the first one's error.
+func together(ctx context.Context, steps ...func(context.Context) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, step := range steps {
+		g.Go(func() error { return step(ctx) })
+	}
+	return g.Wait()
+}
+
+// sameReign sees that the primary is the one that was fenced.
+func (f *fence) sameReign(ctx context.Context) error {
 	now, err := f.src.Identity(ctx)
 	if err != nil {
 		return fmt.Errorf("identity of the source's primary: %w", err)
@@ -247,19 +270,25 @@ func (f *fence) finish(ctx context.Context) error {
 	if now != f.identity {
 		return errReign
 	}
-	if err := f.unpark(ctx); err != nil {
-		return err
-	}
+	f.mark("same_primary", "")
+	return nil
+}
+
+func (f *fence) compareBusy(ctx context.Context) error {
 	n, err := f.Busy.CompareBusy(ctx, f.at.Migration, f.at.Source, f.at.Target)
 	if err != nil {
 		return fmt.Errorf("compare busy documents: %w", err)
 	}
 	f.mark("busy_compared", fmt.Sprintf("%d documents", n))
+	return nil
+}
+
+func (f *fence) closeLanes(ctx context.Context) error {
 	if err := f.dst.CloseLanes(ctx, f.at.Migration, f.at.Direction, f.at.ID); err != nil {
 		return fmt.Errorf("close lanes: %w", err)
 	}
 	f.mark("lanes_closed", "")
-	return f.Stops.At(ctx, "switch.ready")
+	return nil
 }
 
 // unpark waits until no document waits for a unique key any more: every event is

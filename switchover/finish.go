@@ -45,19 +45,14 @@ func (s *Switcher) OpenTarget(ctx context.Context, id chunk.AttemptID) error {
 	if err != nil {
 		return err
 	}
-	marker := chunk.Marker{
-		Kind: chunk.OpenMarker, Migration: at.Migration, Attempt: id,
-		Placement: at.Target.ID, At: time.Now(),
+	// Both before the grant: the log's new side begins with the marker, and should the
+	// metadata forget the publish, the way back finds the record.
+	err = together(ctx,
+		func(ctx context.Context) error { return s.markOpen(ctx, at, dst) },
+		func(ctx context.Context) error { return s.recordOpen(ctx, at, dst) })
+	if err != nil {
+		return err
 	}
-	if err := dst.WriteMarker(ctx, marker); err != nil {
-		return fmt.Errorf("write open marker: %w", err)
-	}
-	clockOf(ctx).mark("open_marker_written", "")
-	// Before the grant: should the metadata forget the publish, the way back finds it.
-	if err := dst.WriteOpenRecord(ctx, at.Target, id, at.Token); err != nil {
-		return fmt.Errorf("write open record: %w", err)
-	}
-	clockOf(ctx).mark("open_record_written", "")
 	err = s.grant(ctx, dst, at.Target, id)
 	if failure.Is(err, failure.Lost) { // a newer attempt has dropped the role: this open is void
 		return err
@@ -74,6 +69,27 @@ func (s *Switcher) OpenTarget(ctx context.Context, id chunk.AttemptID) error {
 	}
 	clockOf(ctx).mark("open", "")
 	s.forward(ctx, at)
+	return nil
+}
+
+// markOpen writes the marker with which the target's side of the log begins.
+func (s *Switcher) markOpen(ctx context.Context, at Attempt, dst Side) error {
+	err := dst.WriteMarker(ctx, chunk.Marker{
+		Kind: chunk.OpenMarker, Migration: at.Migration, Attempt: at.ID, Placement: at.Target.ID, At: time.Now(),
+	})
+	if err != nil {
+		return fmt.Errorf("write open marker: %w", err)
+	}
+	clockOf(ctx).mark("open_marker_written", "")
+	return nil
+}
+
+// recordOpen notes on the target itself that this attempt opens it.
+func (s *Switcher) recordOpen(ctx context.Context, at Attempt, dst Side) error {
+	if err := dst.WriteOpenRecord(ctx, at.Target, at.ID, at.Token); err != nil {
+		return fmt.Errorf("write open record: %w", err)
+	}
+	clockOf(ctx).mark("open_record_written", "")
 	return nil
 }
 

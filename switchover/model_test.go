@@ -146,6 +146,7 @@ func (a *actor) turn() {
 
 // ports are one process's way to the world; a crashed process gets errors only.
 type ports struct {
+	mu    sync.Mutex // calls that are made side by side come one by one, in any order
 	a     *actor
 	crash func() bool
 	over  bool
@@ -153,6 +154,8 @@ type ports struct {
 
 // call takes a turn before and after an effect; either the request or the answer may be lost.
 func (p *ports) call(do func() error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.a.turn()
 	if p.over || p.crash() {
 		p.over = true

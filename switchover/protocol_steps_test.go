@@ -219,6 +219,15 @@ func (x *explorer) open(m *model, c *actorPC, a uint8) {
 	if x.without == "open record before the grant" {
 		order = []uint8{openMarker, grantTarget, openRecord, advanceOpen}
 	}
+	if c.pc == openMarker && order[1] == openRecord && !c.recordFirst { // both at once: either may come first
+		before := *m
+		c.recordFirst = true
+		x.open(m, c, a)
+		*m = before
+	}
+	if c.recordFirst {
+		order[0], order[1] = order[1], order[0]
+	}
 	step := c.pc
 	if c.pc >= openMarker && c.pc <= advanceOpen {
 		step = order[c.pc-openMarker]
@@ -233,6 +242,7 @@ func (x *explorer) open(m *model, c *actorPC, a uint8) {
 		}
 		m.opened[dst] = max(m.opened[dst], a)
 	case grantTarget:
+		c.recordFirst = false
 		if !x.grant(m, dst, a) {
 			x.leave(m, c)
 			return
