@@ -334,11 +334,16 @@ func (l Ledger) Advance(ctx context.Context, id chunk.AttemptID, from, to chunk.
 
 // Publish implements [switchover.Ledger].
 func (l Ledger) Publish(ctx context.Context, in switchover.PublishInput) (chunk.Token, error) {
+	return l.Store.Publish(ctx, publishRequest(in))
+}
+
+// publishRequest translates what a publish checks.
+func publishRequest(in switchover.PublishInput) metadata.PublishRequest {
 	r := metadata.PublishRequest{Attempt: in.Attempt, CatalogVersion: in.CatalogVersion}
 	for name, epoch := range in.LeaseEpochs {
 		r.Leases = append(r.Leases, metadata.Lease{Shard: name, Epoch: epoch})
 	}
-	return l.Store.Publish(ctx, r)
+	return r
 }
 
 // Owe implements [switchover.Ledger].

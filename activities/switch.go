@@ -86,16 +86,21 @@ func (a *Activities) fenceSource(ctx context.Context, ref contract.AttemptRef) (
 	if err := a.renew(ctx, ref); err != nil {
 		return contract.SwitchResult{Attempt: ref.Attempt}, err
 	}
+	if err := a.Store.Rehearse(ctx, publishRequest(publishOf(ref))); err != nil {
+		return contract.SwitchResult{Attempt: ref.Attempt}, err
+	}
 	_, err := a.Switcher.Fence(ctx, ref.Attempt, ref.LeaseEpochs)
 	return contract.SwitchResult{Attempt: ref.Attempt}, err
 }
 
+// publishOf is what the publish of an attempt checks.
+func publishOf(ref contract.AttemptRef) switchover.PublishInput {
+	return switchover.PublishInput{Attempt: ref.Attempt, LeaseEpochs: ref.LeaseEpochs, CatalogVersion: ref.CatalogVersion}
+}
+
 // publishRoute changes the route and opens the target.
 func (a *Activities) publishRoute(ctx context.Context, ref contract.AttemptRef) (contract.SwitchResult, error) {
-	_, err := a.Switcher.Publish(ctx, switchover.PublishInput{
-		Attempt: ref.Attempt, LeaseEpochs: ref.LeaseEpochs, CatalogVersion: ref.CatalogVersion,
-	})
-	if err != nil {
+	if _, err := a.Switcher.Publish(ctx, publishOf(ref)); err != nil {
 		return contract.SwitchResult{Attempt: ref.Attempt}, err
 	}
 	return contract.SwitchResult{Attempt: ref.Attempt}, a.Switcher.OpenTarget(ctx, ref.Attempt)

@@ -213,6 +213,14 @@ type PublishRequest struct {
 	CatalogVersion int64   // the one that was validated
 }
 
+// leases gives the shards and the epochs of their leases, in one order.
+func (r PublishRequest) leases() (shards []string, epochs []int64) {
+	for _, l := range r.Leases {
+		shards, epochs = append(shards, l.Shard), append(epochs, l.Epoch)
+	}
+	return shards, epochs
+}
+
 // Publish makes an attempt's target the placement that serves, in one transaction
 // that is the linearization point of the switch: route and token, the states of
 // both placements and of the attempt change together and are announced, or
@@ -224,10 +232,7 @@ type PublishRequest struct {
 // "attempt.deadline_passed", "publish.catalog_changed", "publish.lease_missing".
 // Any other error leaves it open whether it was published: see [Store.Settle].
 func (s *Store) Publish(ctx context.Context, r PublishRequest) (chunk.Token, error) {
-	shards, epochs := make([]string, 0, len(r.Leases)), make([]int64, 0, len(r.Leases))
-	for _, l := range r.Leases {
-		shards, epochs = append(shards, l.Shard), append(epochs, l.Epoch)
-	}
+	shards, epochs := r.leases()
 	var token chunk.Token
 	err := s.pool.QueryRow(ctx, publishSQL, int64(r.Attempt), shards, epochs, r.CatalogVersion).Scan(&token)
 	return token, decode(err, "publish attempt %d", r.Attempt)

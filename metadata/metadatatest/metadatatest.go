@@ -154,6 +154,15 @@ func (f *fleet) walk(t *testing.T, id chunk.MigrationID, phases ...chunk.Phase) 
 // closing opens an attempt with leases and takes it to the door of the publish.
 func (f *fleet) closing(t *testing.T, m metadata.Migration) metadata.PublishRequest {
 	t.Helper()
+	r := f.preparing(t, m)
+	f.advance(t, r.Attempt, chunk.Preparing, chunk.Fencing, time.Minute)
+	f.advance(t, r.Attempt, chunk.Fencing, chunk.Closing, 0)
+	return r
+}
+
+// preparing begins an attempt with its leases, and gives what its publish checks.
+func (f *fleet) preparing(t *testing.T, m metadata.Migration) metadata.PublishRequest {
+	t.Helper()
 	latest, err := f.LatestAttempt(t.Context(), m.Chunk.ID)
 	require.NoError(t, err)
 	a, err := f.BeginAttempt(t.Context(), m.ID, fmt.Sprintf("try after %d", latest.ID), time.Minute)
@@ -164,8 +173,6 @@ func (f *fleet) closing(t *testing.T, m metadata.Migration) metadata.PublishRequ
 		require.NoError(t, err)
 		r.Leases = append(r.Leases, l)
 	}
-	f.advance(t, a.ID, chunk.Preparing, chunk.Fencing, time.Minute)
-	f.advance(t, a.ID, chunk.Fencing, chunk.Closing, 0)
 	return r
 }
 

@@ -42,6 +42,27 @@ var publishCases = map[string]func(*testing.T, *fleet){
 
 	"RefusedPublishChangesNothing": refusedPublishes,
 
+	"RehearsalChangesNothing": func(t *testing.T, f *fleet) {
+		r := f.preparing(t, f.switching(t))
+		was, err := f.Attempt(t.Context(), r.Attempt)
+		require.NoError(t, err)
+		before, err := f.Route(t.Context(), first)
+		require.NoError(t, err)
+		require.NoError(t, f.Rehearse(t.Context(), r))
+		now, err := f.Attempt(t.Context(), r.Attempt)
+		require.NoError(t, err)
+		require.Equal(t, was.State, now.State)
+		require.Equal(t, was.Timeline, now.Timeline)
+		require.Equal(t, was.Deadline, now.Deadline)
+		after, err := f.Route(t.Context(), first)
+		require.NoError(t, err)
+		require.Equal(t, before, after)
+
+		r.CatalogVersion++
+		err = f.Rehearse(t.Context(), r)
+		require.True(t, failure.HasCode(err, "publish.catalog_changed"), "what the publish will be refused for, before the fence: %v", err)
+	},
+
 	"FormerRouteIsNamedUntilItIsOld": func(t *testing.T, f *fleet) {
 		before, err := f.Route(t.Context(), first)
 		require.NoError(t, err)
