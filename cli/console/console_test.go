@@ -63,7 +63,7 @@ func busyFleet() console.Snapshot {
 			Attempt: metadata.Attempt{ID: 12, Chunk: "users/0001", State: chunk.AttemptDone, Token: 4, CreatedAt: noon.Add(-time.Minute)},
 			Steps:   []contract.TimelineMark{{Step: "fenced", AtUS: 20_000}, {Step: "drained", AtUS: 50_000}},
 		}},
-		Figures:    metadata.Figures{Captures: []metadata.CaptureFigures{{Shard: "shard-a", Silence: &secs}, {Shard: "shard-b", Silence: &long}}},
+		Figures:    metadata.Figures{Waited: []metadata.WaitedFigures{{Database: "flights", Seconds: 14.25}, {Database: "users"}}, Captures: []metadata.CaptureFigures{{Shard: "shard-a", Silence: &secs}, {Shard: "shard-b", Silence: &long}}},
 		Leases:     []metadata.LeaseRow{{Lease: metadata.Lease{Shard: "shard-b", Holder: "migration 7", Mode: metadata.SharedLease, ExpiresAt: noon.Add(time.Minute)}, Since: noon}},
 		Stragglers: []metadata.Straggler{{ID: 3, Shard: "shard-a", Placement: 41, Kind: "insert", SeenAt: noon.Add(-time.Minute)}},
 		Proxies:    []metadata.Proxy{{ID: "p1", Address: "10.0.0.1:27017"}},
@@ -152,6 +152,7 @@ func TestPageShowsTheFleet(t *testing.T) {
 		`href="http://ui/workflows/migrate/flights/0001"`, "drained 30.0", "50.0 ms", "migration 7", "Stragglers: writes", "p41", "waits for the lease",
 		"p1 at 10.0.0.1:27017", "&lt;ann&gt;", "2 chunks, 150.5 requests/s", "<u>120.0</u>", "moving hot", "chunk kept",
 		"depend on it: importing of flights/0001, way back of users/0002", "96 published, 4 went back; of the published: p50 157 ms, p99 400 ms, longest 400 ms",
+		"flights 14.25 s, users 0.00 s",
 		"CaptureSilent", "Nothing has been captured of shard-b for 400 s",
 	} {
 		require.Contains(t, body, want)

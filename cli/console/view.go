@@ -27,6 +27,7 @@ type Page struct {
 	Past       []MoveView      `json:"past"` // the newest that are over
 	Switches   []SwitchView    `json:"switches"`
 	Windows    Histogram       `json:"windows"`
+	Waited     []WaitedView    `json:"waitedThisMonth"`
 	Alarms     []AlarmView     `json:"alarms"`
 	AlarmsFrom string          `json:"alarmsFrom"`
 	Leases     []LeaseView     `json:"leases"`
@@ -115,6 +116,12 @@ type Bar struct {
 	Hue  int     `json:"-"`
 }
 
+// WaitedView is how long switches have kept writes of a database waiting this month.
+type WaitedView struct {
+	Database string  `json:"database"`
+	Seconds  float64 `json:"seconds"`
+}
+
 // LeaseView is one lease.
 type LeaseView struct {
 	Shard  string `json:"shard"`
@@ -174,6 +181,9 @@ func (v *Page) fill(s *Snapshot, waits map[chunk.ID]contract.Status, link func(s
 	}
 	v.switches(s, ago)
 	v.Windows = histogram(s.Windows)
+	for _, w := range s.Figures.Waited {
+		v.Waited = append(v.Waited, WaitedView{w.Database, w.Seconds})
+	}
 	for _, l := range s.Leases {
 		state := "granted"
 		if l.Waiting {
