@@ -270,6 +270,10 @@ func (r *Reader) silent(v *View, at int, why error) {
 	}
 }
 
+// contradicted is what keeps a chunk that the rules want in two places: until the tenant
+// has a chunk of its own, no move of it would be right.
+const contradicted = "the placement rules contradict each other about it"
+
 // zones lays the placement rules over the fleet.
 func (r *Reader) zones(v *View) {
 	rules := r.File.Rules(v.Databases)
@@ -289,7 +293,7 @@ func (r *Reader) zones(v *View) {
 		c := &v.Fleet.Chunks[i]
 		d, err := rules.Chunk(route.Chunk, v.Databases[route.Chunk.Database].KeySpace)
 		if err != nil {
-			c.Fixed = "the placement rules contradict each other about it"
+			c.Fixed = contradicted
 			v.Conflicts = append(v.Conflicts, contract.Refused{Subject: c.ID, Reason: err.Error(), Offer: "drover chunk isolate gives the tenant a chunk of its own"})
 			continue
 		}

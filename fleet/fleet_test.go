@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"drover/chunk"
 	"drover/contract"
@@ -191,6 +193,25 @@ func TestIsolateAKeyCutsItOut(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"shard-b", "shard-a"}, p.Moves[0].Reshape.Shards)
 	require.Equal(t, "shop/0004", p.Refusals[0].Subject, "who lives there is named")
+}
+
+// TestTenantIsCutOutOfAChunkThatItsRuleContradicts: that is the way to follow the rule.
+func TestTenantIsCutOutOfAChunkThatItsRuleContradicts(t *testing.T) {
+	t.Parallel()
+
+	b := someBooks()
+	v := read(t, b, contract.BalanceSettings{}, spareFile+"placement:\n  tenants: [{database: shop, key: c-17, shard: shard-b}]\n")
+	require.Len(t, v.Conflicts, 1)
+	at := v.Routes[3] // strings lie behind the bounds of someBooks
+	require.Equal(t, string(at.Chunk.ID), v.Conflicts[0].Subject)
+	key, err := chunk.Ranged.Border(bson.RawValue{Type: bson.TypeString, Value: bsoncore.AppendString(nil, "c-17")})
+	require.NoError(t, err)
+	p, err := v.Isolate(at, &key, "shard-b")
+	require.NoError(t, err)
+	require.Len(t, p.Moves, 1)
+	require.NotNil(t, p.Moves[0].Reshape)
+	_, err = v.Isolate(at, nil, "shard-a")
+	require.ErrorContains(t, err, "contradict each other", "all of it would be wrong for one of both")
 }
 
 const euFile = `

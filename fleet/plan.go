@@ -127,7 +127,7 @@ func (v View) Isolate(r chunk.Route, point *chunk.Key, to string) (contract.Flee
 		if c.ID != string(r.Chunk.ID) {
 			continue
 		}
-		if c.Fixed != "" {
+		if c.Fixed != "" && (c.Fixed != contradicted || point == nil) {
 			return out, failure.New(failure.Invalid, "rebalance.no_plan", "chunk %s cannot be isolated now: %s", c.ID, c.Fixed)
 		}
 		m := contract.PlannedMove{
