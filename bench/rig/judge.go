@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"drover/contract"
 	"drover/demo/workload"
 	"drover/shard"
 )
@@ -184,6 +185,12 @@ func (r *Rig) Recover(ctx context.Context) error {
 	if err != nil || !open {
 		return err
 	}
-	_, err = r.Forward(ctx)
+	st, err := r.starter.Status(ctx, r.hot.Chunk.ID)
+	if err == nil && stuck(st) {
+		err = r.ask(ctx, contract.ResumeUpdate)
+	}
+	if err == nil {
+		_, err = r.Forward(ctx)
+	}
 	return err
 }

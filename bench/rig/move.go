@@ -2,8 +2,10 @@ package rig
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"drover/chunk"
@@ -216,6 +218,15 @@ func (r *Rig) resolved(ctx context.Context) error {
 	})
 }
 
+// errStuck is what no cell may come to: everything must resolve itself.
+var errStuck = errors.New("the move waits for a person")
+
+// stuck reports whether a step failed and waits for somebody to say that it is to be
+// tried again.
+func stuck(st contract.Status) bool {
+	return st.Attention != "" && !st.Paused && strings.HasPrefix(st.WaitingFor, "an operator: resume")
+}
+
 func inBurnIn(st contract.Status) bool {
 	return st.Phase == chunk.BurnIn && st.Serving.ID == st.Target.ID && slices.Contains(st.Updates, contract.RollbackUpdate) && st.WaitingFor != ""
 }
@@ -236,6 +247,9 @@ func (r *Rig) await(ctx context.Context, what string, is func(contract.Status) b
 			return false, nil //nolint:nilerr // asked again
 		}
 		last = st
+		if stuck(st) {
+			return false, errStuck
+		}
 		return is(st), nil
 	})
 	if err != nil {
