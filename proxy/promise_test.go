@@ -69,8 +69,11 @@ func TestRunIsKnownBeforeTheFirstClient(t *testing.T) {
 		l := <-heard.first
 		require.False(t, l.Hears, "it does not hear yet")
 		require.Equal(t, "again", l.ID)
-		require.Equal(t, l.Run, (<-f.acked).Run, "whose word is it?")
 		runs[l.Run] = true
+		for said := (chunk.Ack{}); said.Run != l.Run; { // one run may say more than one word
+			said = <-f.acked
+			require.True(t, runs[said.Run], "whose word is it? %+v", said)
+		}
 	}
 	require.Len(t, runs, 2)
 	require.NotContains(t, runs, "")
