@@ -24,6 +24,7 @@ type statement struct {
 	entries []*entry
 	turns   bool     // one document in whichever chunk: ask them in turn
 	err     *refusal // it is refused here
+	failed  bool     // its error is known
 }
 
 // batch is a write command that is being worked on.
@@ -185,7 +186,7 @@ func (p *Proxy) writeOrdered(ctx context.Context, b *batch) error {
 	for i := 0; i < len(b.statements); {
 		s := &b.statements[i]
 		if s.err != nil {
-			b.sum.refuse(i, s.err)
+			b.refuse(i, s.err)
 			return nil
 		}
 		st := step{entries: s.entries, indexes: []int{i}, turns: s.turns}
@@ -215,7 +216,7 @@ func (p *Proxy) writeUnordered(ctx context.Context, b *batch) error {
 		s := &b.statements[i]
 		switch {
 		case s.err != nil:
-			b.sum.refuse(i, s.err)
+			b.refuse(i, s.err)
 		case s.turns:
 			turns = append(turns, step{entries: s.entries, indexes: []int{i}, turns: true})
 		default:
@@ -409,7 +410,7 @@ func (p *Proxy) take(ctx context.Context, b *batch, r *partResult, indexes []int
 			return r.err
 		}
 		for _, i := range indexes {
-			b.sum.refuse(i, p.asRefusal(ctx, r.err))
+			b.refuse(i, p.asRefusal(ctx, r.err))
 			if b.ordered {
 				break
 			}
@@ -421,10 +422,7 @@ func (p *Proxy) take(ctx context.Context, b *batch, r *partResult, indexes []int
 	b.sum.modified += r.modified
 	b.sum.upserted = append(b.sum.upserted, r.upserted...)
 	for _, e := range r.errors {
-		// One statement may have failed on several chunks: once is enough.
-		if !slices.ContainsFunc(b.sum.errors, func(o writeError) bool { return o.index == e.index }) {
-			b.sum.errors = append(b.sum.errors, e)
-		}
+		b.fail(e)
 	}
 	if b.sum.concern == nil {
 		b.sum.concern = r.concern
@@ -451,12 +449,44 @@ func (b *batch) failed(err error) error {
 }
 
 // refuse adds the error of a statement that was not sent, or not all the way.
-func (s *batchSum) refuse(i int, r *refusal) {
-	s.errors = append(s.errors, writeError{index: int32(i), doc: document(func(dst []byte) []byte { //nolint:gosec // a position in a batch
+func (b *batch) refuse(i int, r *refusal) {
+	b.fail(writeError{index: int32(i), doc: document(func(dst []byte) []byte { //nolint:gosec // a position in a batch
 		dst = bsoncore.AppendInt32Element(dst, "index", int32(i)) //nolint:gosec // a position in a batch
 		dst = bsoncore.AppendInt32Element(dst, "code", int32(r.code))
 		return bsoncore.AppendStringElement(dst, "errmsg", r.msg)
 	})})
+}
+
+// fail adds the error of a statement. One may have failed on several chunks: once is enough.
+func (b *batch) fail(e writeError) {
+	if i := int(e.index); i >= 0 && i < len(b.statements) {
+		if b.statements[i].failed {
+			return
+		}
+		b.statements[i].failed = true
+	}
+	b.sum.errors = append(b.sum.errors, e)
+}
+
+// errorBytes bounds the errors of a batch that are told in full; the others have their index
+// and code only. Every shard bounds its own reply, but there are many.
+const errorBytes = 8 << 20
+
+// errorDocs gives the errors as they are told.
+func (b *batch) errorDocs() (docs [][]byte) {
+	size := 0
+	for _, e := range b.sum.errors {
+		if size += len(e.doc); size > errorBytes {
+			c, _ := wire.Find(e.doc, "code")
+			e.doc = document(func(dst []byte) []byte {
+				dst = bsoncore.AppendInt32Element(dst, "index", e.index)
+				dst = append(dst, c.Raw...)
+				return bsoncore.AppendStringElement(dst, "errmsg", "")
+			})
+		}
+		docs = append(docs, e.doc)
+	}
+	return docs
 }
 
 // reply appends the reply of a split batch.
@@ -470,11 +500,7 @@ func (b *batch) reply() {
 			dst = appendCount(dst, "nModified", s.modified)
 		}
 		dst = appendDocuments(dst, "upserted", s.upserted)
-		var errs [][]byte
-		for _, e := range s.errors {
-			errs = append(errs, e.doc)
-		}
-		dst = appendDocuments(dst, "writeErrors", errs)
+		dst = appendDocuments(dst, "writeErrors", b.errorDocs())
 		dst = append(dst, s.concern...)
 		dst = appendLabels(dst, s.labels)
 		if b.q.txn != nil {

@@ -73,14 +73,22 @@ type database struct {
 
 // at gives the chunk that holds k, nil when the metadata has a gap.
 func (d *database) at(k chunk.Key) *entry {
+	if i := d.place(k); i >= 0 {
+		return d.entries[i]
+	}
+	return nil
+}
+
+// place gives the place of the chunk that holds k, -1 when the metadata has a gap.
+func (d *database) place(k chunk.Key) int {
 	i, found := slices.BinarySearchFunc(d.entries, k, func(e *entry, k chunk.Key) int { return cmp.Compare(e.rng.Lo, k) })
 	if !found {
 		i--
 	}
 	if i < 0 || !d.entries[i].rng.Contains(k) {
-		return nil
+		return -1
 	}
-	return d.entries[i]
+	return i
 }
 
 // table is a snapshot of the metadata. It is never changed, except that the

@@ -197,9 +197,20 @@ func (d *database) targeted(t target) []*entry {
 		}
 		return d.entries
 	}
+	hit := make([]bool, len(d.entries))
+	for _, k := range t.points {
+		if i := d.place(k); i >= 0 {
+			hit[i] = true
+		}
+	}
+	for _, in := range t.ranges {
+		for i, e := range d.entries {
+			hit[i] = hit[i] || in.Lo < e.rng.Hi && e.rng.Lo <= in.Hi
+		}
+	}
 	var out []*entry
-	for _, e := range d.entries {
-		if t.touches(e.rng) {
+	for i, e := range d.entries {
+		if hit[i] {
 			out = append(out, e)
 		}
 	}
@@ -207,21 +218,6 @@ func (d *database) targeted(t target) []*entry {
 		return d.entries
 	}
 	return out
-}
-
-// touches reports whether a target has anything in r.
-func (t target) touches(r chunk.Range) bool {
-	for _, k := range t.points {
-		if r.Contains(k) {
-			return true
-		}
-	}
-	for _, in := range t.ranges {
-		if in.Lo < r.Hi && r.Lo <= in.Hi {
-			return true
-		}
-	}
-	return false
 }
 
 // fixed gives the value that a filter's equality gives path in the document that an
