@@ -15,11 +15,9 @@ import (
 	"drover/cdc"
 	"drover/chunk"
 	"drover/contract"
-	"drover/event"
 	"drover/internal/failure"
 	"drover/metadata"
 	"drover/replication"
-	"drover/shard"
 )
 
 // ReplicateChanges runs the lanes of one direction until a switch closes them,
@@ -247,7 +245,7 @@ func (a *Activities) lanes(ctx context.Context, l leg) (*replication.Lanes, erro
 	}
 	var definitions replication.Definitions
 	if in.OnDDL == contract.FollowOnDDL {
-		definitions = definitionsPort{e.to, in.To.Database}
+		definitions = a.definitions(e.to, in.From, in.To)
 	}
 	return replication.NewLanes(replication.Config{
 		Direction: replication.Direction{
@@ -333,20 +331,6 @@ func (p windowsPort) Window(collection string, id bson.RawValue) (replication.Wi
 		return replication.Window{}, false
 	}
 	return replication.Window{Lo: lo, Hi: hi}, true
-}
-
-// definitionsPort changes collections of the target as they changed on the source.
-type definitionsPort struct {
-	set      *shard.Set
-	database string
-}
-
-var _ replication.Definitions = definitionsPort{}
-
-// Follow implements [replication.Definitions].
-func (p definitionsPort) Follow(ctx context.Context, e *event.Event) error {
-	description, _ := bson.Raw(e.Description).Lookup("operationDescription").DocumentOK()
-	return p.set.Follow(ctx, p.database, e.Collection, string(e.Op), description)
 }
 
 // reportsPort keeps what lanes could not apply in the metadata.

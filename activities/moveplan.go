@@ -158,11 +158,8 @@ func (p *movePlanner) source(ctx context.Context) {
 		return fmt.Sprintf("from %s (%s)", m.Host, m.State), err
 	})
 	p.ask(ctx, "collections", func(ctx context.Context) (string, error) {
-		infos, err := p.from.Inventory(ctx, p.route.Placement.Database)
-		if err == nil {
-			err = shard.CheckMovable(p.route.Placement.Database, infos)
-		}
-		return fmt.Sprintf("%d, all can be moved", len(infos)), err
+		infos, err := p.a.defined(ctx, p.from, p.route.Placement)
+		return fmt.Sprintf("%d, all can be moved and are as the catalog says", len(infos)), err
 	})
 }
 

@@ -130,11 +130,8 @@ func (a *Activities) precheck(ctx context.Context, in contract.RegisterInput, ro
 	if err := awaitCaptured(ctx, a.Store, route.Placement.Shard); err != nil {
 		return e, 0, 0, err
 	}
-	infos, err := e.from.Inventory(ctx, route.Placement.Database)
+	infos, err := a.defined(ctx, e.from, route.Placement)
 	if err != nil {
-		return e, 0, 0, err
-	}
-	if err := shard.CheckMovable(route.Placement.Database, infos); err != nil {
 		return e, 0, 0, err
 	}
 	if err := a.checkBeside(ctx, route.Placement); err != nil {

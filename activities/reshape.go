@@ -86,11 +86,7 @@ func (a *Activities) precheckReshape(ctx context.Context, in contract.RegisterIn
 		if err := awaitCaptured(ctx, a.Store, r.Placement.Shard); err != nil {
 			return err
 		}
-		infos, err := set.Inventory(ctx, r.Placement.Database)
-		if err != nil {
-			return err
-		}
-		if err := shard.CheckMovable(r.Placement.Database, infos); err != nil {
+		if _, err := a.defined(ctx, set, r.Placement); err != nil {
 			return err
 		}
 		if err := a.checkBeside(ctx, r.Placement); err != nil {

@@ -38,17 +38,7 @@ func (s *Store) LockCatalog(ctx context.Context, database string) (unlock func()
 // lost: "catalog.changed"; while a chunk of the database is being moved it is
 // refused: "catalog.moving".
 func (s *Store) ChangeCatalog(ctx context.Context, database string, from int64, changed []chunk.Collection, dropped ...string) (int64, error) {
-	var version int64
-	err := s.inTx(ctx, func(tx pgx.Tx) error {
-		const q = `update databases set catalog_version = catalog_version + 1
-			where name = $1 and catalog_version = $2 returning catalog_version`
-		err := tx.QueryRow(ctx, q, database, from).Scan(&version)
-		if noRows(err) {
-			return failure.New(failure.Lost, "catalog.changed", "catalog version of %s is not %d any more", database, from)
-		}
-		if err != nil {
-			return err
-		}
+	return s.changeCatalog(ctx, database, from, func(tx pgx.Tx) error {
 		const moving = `select c.id from migrations m join chunks c on c.id = m.chunk
 			where c.database = $1 and m.phase not in ('done', 'aborted') limit 1`
 		var id chunk.ID
@@ -60,7 +50,37 @@ func (s *Store) ChangeCatalog(ctx context.Context, database string, from int64, 
 		if _, err := tx.Exec(ctx, `delete from collections where database = $1 and name = any($2)`, database, dropped); err != nil {
 			return fmt.Errorf("forget collections: %w", err)
 		}
-		if err := insertCollections(ctx, tx, database, changed); err != nil {
+		return insertCollections(ctx, tx, database, changed)
+	})
+}
+
+// FollowCatalog is [Store.ChangeCatalog] for what the lanes of a move have
+// followed: a chunk is being moved.
+func (s *Store) FollowCatalog(ctx context.Context, database string, from int64, changed chunk.Collection) (int64, error) {
+	return s.changeCatalog(ctx, database, from, func(tx pgx.Tx) error {
+		return insertCollections(ctx, tx, database, []chunk.Collection{changed})
+	})
+}
+
+// changeCatalog does a change in the transaction that raises the version and
+// announces it.
+func (s *Store) changeCatalog(ctx context.Context, database string, from int64, change func(pgx.Tx) error) (int64, error) {
+	var version int64
+	err := s.inTx(ctx, func(tx pgx.Tx) error {
+		const q = `update databases set catalog_version = catalog_version + 1
+			where name = $1 and catalog_version = $2 returning catalog_version`
+		err := tx.QueryRow(ctx, q, database, from).Scan(&version)
+		if noRows(err) {
+			db, _, err := readDatabase(ctx, tx, database)
+			if err != nil {
+				return err
+			}
+			return failure.New(failure.Lost, "catalog.changed", "catalog version of %s is %d, not %d", database, db.CatalogVersion, from)
+		}
+		if err != nil {
+			return err
+		}
+		if err := change(tx); err != nil {
 			return err
 		}
 		_, err = tx.Exec(ctx, `select pg_notify('drover_routes', json_build_object('database', $1::text, 'chunk', '', 'token', 0)::text)`, database)

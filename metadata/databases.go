@@ -253,30 +253,6 @@ func (s *Store) Collections(ctx context.Context, database string) ([]chunk.Colle
 	return all, decode(err, "list collections of %s", database)
 }
 
-// BumpCatalog raises the catalog version of a database from the one given and
-// writes the collections that DDL has changed. It gives the new version; where
-// another DDL was first it is lost: "catalog.changed".
-func (s *Store) BumpCatalog(ctx context.Context, database string, from int64, changed ...chunk.Collection) (int64, error) {
-	var version int64
-	err := s.inTx(ctx, func(tx pgx.Tx) error {
-		const q = `update databases set catalog_version = catalog_version + 1
-			where name = $1 and catalog_version = $2 returning catalog_version`
-		err := tx.QueryRow(ctx, q, database, from).Scan(&version)
-		if noRows(err) {
-			db, _, err := readDatabase(ctx, tx, database)
-			if err != nil {
-				return err
-			}
-			return failure.New(failure.Lost, "catalog.changed", "catalog version of %s is %d, not %d", database, db.CatalogVersion, from)
-		}
-		if err != nil {
-			return err
-		}
-		return insertCollections(ctx, tx, database, changed)
-	})
-	return version, decode(err, "change catalog of %s", database)
-}
-
 // unknownDatabase is the failure of a name that nobody has.
 func unknownDatabase(name string) error {
 	return failure.New(failure.Invalid, "database.unknown", "there is no database %s", name).

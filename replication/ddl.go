@@ -2,6 +2,7 @@ package replication
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 
@@ -16,7 +17,7 @@ import (
 type Definitions interface {
 	// Follow makes on the target the change of a definition that e tells of:
 	// createIndexes, dropIndexes or modify. It may be run again: what is so already
-	// is no error.
+	// is no error. A [failure.Transient] one is tried again for as long as it takes.
 	Follow(ctx context.Context, e *event.Event) error
 }
 
@@ -193,7 +194,7 @@ func (l *Lane) follow(ctx context.Context, e *event.Event) error {
 			return nil
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case !passing(err, try):
+		case !passing(err, try) && !isTransient(err):
 			return failure.New(failure.Invalid, "lane.ddl_refused", "lane %s cannot follow %s of %s.%s at seq %d: %w", l.id, e.Op, e.Database, e.Collection, e.Seq, err).
 				WithHint("the target does not take what the source has: undo it on the source's shard and abort the migration, or mend the cause and resume")
 		}
@@ -205,11 +206,34 @@ func (l *Lane) follow(ctx context.Context, e *event.Event) error {
 	}
 }
 
+// isTransient reports whether an error says of itself that it may pass.
+func isTransient(err error) bool {
+	f, ok := errors.AsType[*failure.Error](err)
+	return ok && f.Kind == failure.Transient
+}
+
 // ddlError stops a lane at DDL that is not followed.
 func ddlError(e *event.Event, why string) error {
 	return failure.New(failure.Invalid, "lane.ddl", "%s of %s.%s on the source at seq %d: %s", e.Op, e.Database, e.Collection, e.Seq, why).
-		WithHint("DDL on a placement that is being moved goes through Drover, never to the shard: abort the migration and start it again, " +
-			"or let changes of indexes and options be followed with drover migrate resume --on-ddl follow")
+		WithHint("DDL on a placement that is being moved goes through Drover, never to the shard: %s", wayOut(e))
+}
+
+// wayOut says how a move comes on that stopped at DDL.
+func wayOut(e *event.Event) string {
+	if action, _ := ddlOf(e); action == ddlFollow {
+		return "let changes of indexes and options be followed with drover migrate resume --on-ddl follow, or abort the migration, undo the change and start it again"
+	}
+	switch e.Op { //nolint:exhaustive // the others have no way of their own
+	case "create":
+		return "abort the migration, drop the collection on the shard and make it through a proxy when nothing of the database is being moved, then start again"
+	case "drop", "dropDatabase":
+		return "the source has lost these documents and the target has not: abort the migration, which leaves what is on the source, and drop the collection through a proxy, " +
+			"or write them back into one that is made anew; then start again"
+	case "rename":
+		return "abort the migration, rename the collection back on the shard and start again; through a proxy there is no rename: make another collection and copy"
+	default:
+		return "abort the migration, undo the change on the shard or repeat it through a proxy, and start again"
+	}
 }
 
 // changesOnlyTTL reports whether e changes no more than when documents expire.

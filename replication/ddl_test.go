@@ -3,6 +3,7 @@ package replication
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 
@@ -69,6 +70,10 @@ func TestDDLPolicy(t *testing.T) {
 			action, why := ddlOf(described(t, tt.op, tt.operation))
 			require.Equal(t, tt.want, action)
 			require.Equal(t, tt.want == ddlStop, why != "", "who stops says why")
+			f, ok := errors.AsType[*failure.Error](ddlError(described(t, tt.op, tt.operation), why))
+			require.True(t, ok)
+			require.Contains(t, f.Hint, "abort the migration")
+			require.Equal(t, tt.want == ddlFollow, strings.Contains(f.Hint, "--on-ddl follow"), "nobody is sent to a policy that would stop as well")
 		})
 	}
 }
@@ -169,13 +174,18 @@ func testDDLRefused(t *testing.T, w *world) {
 	err := w.run(w.cfg).wait()
 	require.True(t, failure.HasCode(err, "lane.ddl_refused"), "%v", err)
 	require.True(t, failure.Is(err, failure.Invalid))
-	definitions.err = nil
+	definitions.on = func() { // the catalog is back after a while
+		if len(definitions.seen) == 3 {
+			definitions.err = nil
+		}
+	}
+	definitions.err = failure.New(failure.Transient, "catalog.not_kept", "the catalog is out of reach")
 	w.run(w.cfg)
 	w.passes(w.mark(chunk.ValidateMarker, 1))
 	w.ddl("create", `{}`)
 	err = w.last.wait()
 	require.True(t, failure.HasCode(err, "lane.ddl"), "%v", err)
-	require.Len(t, definitions.seen, 2)
+	require.Len(t, definitions.seen, 3)
 }
 
 // ignoreCancel drops the error of lanes that were told to stop.

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"drover/chunk"
 )
 
 // Difference is one point in which two databases are not defined alike.
@@ -37,11 +39,25 @@ var ignoredInSpecs = []string{"v", "ns", "background"}
 // ignoredInOptions are the same of collection options.
 var ignoredInOptions = []string{"uuid", "autoIndexId", "flags"}
 
+// between says of the two sides of a comparison where something is.
+type between struct{ a, b string }
+
 // CompareCatalog compares the definitions of two databases: which collections there
 // are, their whole options, and their indexes' whole specifications. Directions of
 // keys that are equal numbers are equal; an index whose TTL is parked on one side
 // equals the one it stands for. An empty result means alike.
 func CompareCatalog(source, target []CollectionInfo) []Difference {
+	return between{"on the source", "on the target"}.databases(source, target)
+}
+
+// CompareDefined compares a database with what the logical database's catalog says
+// of it, as [CompareCatalog] does.
+func CompareDefined(catalog []chunk.Collection, have []CollectionInfo) []Difference {
+	return between{"on the shard", "in the catalog"}.databases(have, Definition(catalog))
+}
+
+// databases compares all collections.
+func (n between) databases(source, target []CollectionInfo) []Difference {
 	var out []Difference
 	byName := map[string]CollectionInfo{}
 	for _, t := range target {
@@ -50,24 +66,58 @@ func CompareCatalog(source, target []CollectionInfo) []Difference {
 	for _, s := range source {
 		t, ok := byName[s.Name]
 		if !ok {
-			out = append(out, Difference{Collection: s.Name, What: "missing on the target"})
+			out = append(out, Difference{Collection: s.Name, What: "missing " + n.b})
 			continue
 		}
 		delete(byName, s.Name)
-		out = append(out, compareCollection(s, t)...)
+		out = append(out, n.collections(s, t)...)
 	}
 	for _, t := range target {
 		if _, extra := byName[t.Name]; extra {
-			out = append(out, Difference{Collection: t.Name, What: "only on the target"})
+			out = append(out, Difference{Collection: t.Name, What: "only " + n.b})
 		}
 	}
 	return out
 }
 
-// compareCollection compares one collection on both sides.
-func compareCollection(s, t CollectionInfo) []Difference {
+// Followed gives what the catalog says of a collection that has become as now is: an
+// expiry that is parked there stays what it was.
+func Followed(known chunk.Collection, now CollectionInfo) chunk.Collection {
+	was := map[string]bson.Raw{}
+	for _, spec := range known.Indexes {
+		was[indexName(spec)] = spec
+	}
+	known.Options, known.Indexes = now.Options, make([]bson.Raw, 0, len(now.Indexes))
+	for _, spec := range now.Indexes {
+		if old, ok := was[indexName(spec)]; ok && isParked(spec.Lookup("expireAfterSeconds")) {
+			spec = reparked(spec, old.Lookup("expireAfterSeconds"))
+		}
+		known.Indexes = append(known.Indexes, spec)
+	}
+	return known
+}
+
+// reparked gives a specification with the expiry that it is to have when it is not
+// parked any more.
+func reparked(spec bson.Raw, seconds bson.RawValue) bson.Raw {
+	var d bson.D
+	for k, v := range ordered(spec) {
+		if k == "expireAfterSeconds" && seconds.Type != 0 {
+			v = seconds
+		}
+		d = append(d, bson.E{Key: k, Value: v})
+	}
+	out, err := bson.Marshal(d)
+	if err != nil {
+		return spec // it holds nothing but what it was read with
+	}
+	return out
+}
+
+// collections compares one collection on both sides.
+func (n between) collections(s, t CollectionInfo) []Difference {
 	var out []Difference
-	for _, f := range compareFields(s.Options, t.Options, ignoredInOptions) {
+	for _, f := range n.fields(s.Options, t.Options, ignoredInOptions) {
 		f.Collection = s.Name
 		out = append(out, f)
 	}
@@ -79,22 +129,22 @@ func compareCollection(s, t CollectionInfo) []Difference {
 		name := indexName(x)
 		y, ok := byName[name]
 		if !ok {
-			out = append(out, Difference{Collection: s.Name, Index: name, What: "missing on the target"})
+			out = append(out, Difference{Collection: s.Name, Index: name, What: "missing " + n.b})
 			continue
 		}
 		delete(byName, name)
-		for _, f := range compareFields(x, y, ignoredInSpecs) {
+		for _, f := range n.fields(x, y, ignoredInSpecs) {
 			f.Collection, f.Index = s.Name, name
 			out = append(out, f)
 		}
 	}
 	for _, x := range t.Indexes {
 		if _, extra := byName[indexName(x)]; extra {
-			out = append(out, Difference{Collection: s.Name, Index: indexName(x), What: "only on the target"})
+			out = append(out, Difference{Collection: s.Name, Index: indexName(x), What: "only " + n.b})
 		}
 	}
-	for _, n := range append(slices.Clone(s.Building), t.Building...) {
-		out = append(out, Difference{Collection: s.Name, Index: n, What: "is being built"})
+	for _, name := range append(slices.Clone(s.Building), t.Building...) {
+		out = append(out, Difference{Collection: s.Name, Index: name, What: "is being built"})
 	}
 	return out
 }
@@ -144,9 +194,9 @@ func sameCollation(asked, is bson.RawValue) bool {
 	return some
 }
 
-// compareFields compares two documents field by field; the order of the top-level
-// fields does not count.
-func compareFields(a, b bson.Raw, ignored []string) []Difference {
+// fields compares two documents field by field; the order of the top-level fields
+// does not count.
+func (n between) fields(a, b bson.Raw, ignored []string) []Difference {
 	var out []Difference
 	left, right := fields(a), fields(b)
 	for _, k := range sortedKeys(left, right) {
@@ -157,12 +207,12 @@ func compareFields(a, b bson.Raw, ignored []string) []Difference {
 		y, inB := right[k]
 		switch {
 		case !inB:
-			out = append(out, Difference{Field: k, What: fmt.Sprintf("%s on the source, absent on the target", x)})
+			out = append(out, Difference{Field: k, What: fmt.Sprintf("%s %s, absent %s", x, n.a, n.b)})
 		case !inA:
-			out = append(out, Difference{Field: k, What: fmt.Sprintf("absent on the source, %s on the target", y)})
+			out = append(out, Difference{Field: k, What: fmt.Sprintf("absent %s, %s %s", n.a, y, n.b)})
 		case k == "expireAfterSeconds" && (isParked(x) || isParked(y)):
 		case k == "key" && !sameKey(x, y), k != "key" && !sameValue(x, y):
-			out = append(out, Difference{Field: k, What: fmt.Sprintf("%s on the source, %s on the target", x, y)})
+			out = append(out, Difference{Field: k, What: fmt.Sprintf("%s %s, %s %s", x, n.a, y, n.b)})
 		}
 	}
 	return out

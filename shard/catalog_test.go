@@ -106,3 +106,12 @@ func TestUniqueIndexesBeginWithTheShardKey(t *testing.T) {
 	require.True(t, failure.HasCode(err, "collection.unique_not_prefixed"), "%v", err)
 	require.ErrorContains(t, err, "app.c")
 }
+
+// TestDefinitionsAreToldApart: a difference says on which side it is.
+func TestDefinitionsAreToldApart(t *testing.T) {
+	t.Parallel()
+	have := []shard.CollectionInfo{{Name: "c", Indexes: []bson.Raw{spec(t, 1, bson.E{Key: "hidden", Value: true})}}}
+	catalog := []chunk.Collection{{Name: "c", Indexes: []bson.Raw{spec(t, 1)}}}
+	require.Equal(t, "c index i hidden: true on the shard, absent in the catalog", shard.CompareDefined(catalog, have)[0].String())
+	require.Equal(t, "c index i hidden: absent on the source, true on the target", shard.CompareCatalog(shard.Definition(catalog), have)[0].String())
+}

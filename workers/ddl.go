@@ -87,18 +87,22 @@ func (w *catalogWork) define(ctx context.Context, create bool) (bson.Raw, error)
 	if err != nil {
 		return nil, err
 	}
-	if !create && !done {
-		return nil, failure.New(failure.Invalid, proxy.CatalogUnchanged, "no chunk of %s.%s has what this would change", w.Database, w.Collection)
-	}
 	now, err := w.compare(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if !create && !done && len(shard.CompareDefined([]chunk.Collection{*w.known}, []shard.CollectionInfo{now})) == 0 {
+		return nil, failure.New(failure.Invalid, proxy.CatalogUnchanged, "no chunk of %s.%s has what this would change", w.Database, w.Collection)
 	}
 	if diff := shard.CompareCreated(w.Command, now); create && len(diff) > 0 { // it was there, made otherwise
 		return nil, failure.New(failure.Invalid, proxy.CatalogExists, "%s.%s exists and is defined otherwise: %v", w.Database, w.Collection, diff[0]).
 			WithHint("an earlier create with other options was interrupted: repeat it as it was, or drop the collection on the shards")
 	}
-	_, err = w.store.ChangeCatalog(ctx, w.Database, w.db.CatalogVersion, shard.Collections([]shard.CollectionInfo{now}, func(string) string { return w.ShardKey }))
+	known := chunk.Collection{Name: w.Collection, ShardKey: w.ShardKey}
+	if w.known != nil {
+		known = *w.known
+	}
+	_, err = w.store.ChangeCatalog(ctx, w.Database, w.db.CatalogVersion, []chunk.Collection{shard.Followed(known, now)})
 	return reply, err
 }
 

@@ -260,16 +260,16 @@ func tokensRise(t *testing.T, f *fleet) {
 
 // catalogIsCompareAndSet checks DDL's version.
 func catalogIsCompareAndSet(t *testing.T, f *fleet) {
-	v, err := f.BumpCatalog(t.Context(), "flights", 1, chunk.Collection{Name: "legs", ShardKey: "origin", Options: bson.Raw{5, 0, 0, 0, 0}})
+	v, err := f.FollowCatalog(t.Context(), "flights", 1, chunk.Collection{Name: "legs", ShardKey: "origin", Options: bson.Raw{5, 0, 0, 0, 0}})
 	require.NoError(t, err)
 	require.Equal(t, int64(2), v)
-	_, err = f.BumpCatalog(t.Context(), "flights", 1, chunk.Collection{Name: "late", ShardKey: "x"})
+	_, err = f.FollowCatalog(t.Context(), "flights", 1, chunk.Collection{Name: "late", ShardKey: "x"})
 	requireFailure(t, err, failure.Lost, "catalog.changed")
 	all, err := f.Collections(t.Context(), "flights")
 	require.NoError(t, err)
 	require.Len(t, all, 2)
 	require.Equal(t, bson.Raw{5, 0, 0, 0, 0}, all[1].Options)
-	_, err = f.BumpCatalog(t.Context(), "never", 1)
+	_, err = f.FollowCatalog(t.Context(), "never", 1, chunk.Collection{Name: "c", ShardKey: "x"})
 	requireFailure(t, err, failure.Invalid, "database.unknown")
 	dbs, err := f.Databases(t.Context())
 	require.NoError(t, err)
