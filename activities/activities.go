@@ -95,6 +95,7 @@ func (a *Activities) Register(r contract.Registry, queue string) {
 		contract.WatchSwitch.Register(r, a.WatchSwitch)
 		contract.VerifyChanges.Register(r, a.VerifyChanges)
 		contract.AuditChunk.Register(r, a.AuditChunk)
+		contract.RestartSlices.Register(r, a.RestartSlices)
 		contract.RunCapture.Register(r, a.RunCapture)
 		contract.RunArchive.Register(r, a.RunArchive)
 		contract.DropSource.Register(r, a.DropSource)

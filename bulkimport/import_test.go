@@ -330,8 +330,29 @@ func testSliceReadAnewReplacesItsRange(t *testing.T, shared *bundle) {
 	require.NoError(t, err)
 	_, err = source.UpdateOne(t.Context(), within, bson.D{{Key: "$set", Value: bson.D{{Key: "v", Value: 2}}}})
 	require.NoError(t, err)
+	// What lanes have made of another slice meanwhile stays as it is.
+	byLane := bson.D{{Key: "_id", Value: before[0].Hi.Lookup("_id").AsInt64() - 1}}
+	_, err = b.target.Collection("c").UpdateOne(t.Context(), byLane, bson.D{{Key: "$set", Value: bson.D{{Key: "v", Value: 3}}}})
+	require.NoError(t, err)
+	parked := b.client.Database(chunk.SystemDatabase).Collection(chunk.ParkedCollection)
+	park := func(id bson.RawValue) bson.D {
+		return bson.D{{Key: "_id", Value: bson.D{{Key: "m", Value: int64(b.importer.Migration)}, {Key: "c", Value: "c"}, {Key: "id", Value: id}}}}
+	}
+	ours, others := park(before[1].Lo.Lookup("_id")), park(before[2].Lo.Lookup("_id"))
+	_, err = parked.InsertMany(t.Context(), []any{ours, others})
+	require.NoError(t, err)
 	b.slices.Replan(b.importer.Migration, "c", 1)
 	_, err = b.again().Run(t.Context(), c)
+	require.NoError(t, err)
+	for n, filter := range []bson.D{ours, others} {
+		left, err := parked.CountDocuments(t.Context(), filter)
+		require.NoError(t, err)
+		require.EqualValues(t, n, left)
+	}
+	var kept struct{ V int }
+	require.NoError(t, b.target.Collection("c").FindOne(t.Context(), byLane).Decode(&kept))
+	require.Equal(t, 3, kept.V)
+	_, err = source.UpdateOne(t.Context(), byLane, bson.D{{Key: "$set", Value: bson.D{{Key: "v", Value: 3}}}})
 	require.NoError(t, err)
 	b.requireCopied(t, "c")
 	after, err := b.slices.List(t.Context(), b.importer.Migration)

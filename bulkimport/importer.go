@@ -176,10 +176,17 @@ func (i *Importer) storeAll(ctx context.Context, c collection, order Order, all 
 		if err != nil {
 			return err
 		}
+		first := keepTarget
+		if anew {
+			first = clearWhole
+			if slices.ContainsFunc(all, func(s Slice) bool { return s.State == Loaded }) {
+				first = clearSlice
+			}
+		}
 		readers, inner := errgroup.WithContext(ctx)
 		readers.SetLimit(atLeast(i.Readers, usualReaders))
 		for _, s := range planned {
-			readers.Go(func() error { return i.storeSlice(inner, c, order, s, limits, anew) })
+			readers.Go(func() error { return i.storeSlice(inner, c, order, s, limits, first) })
 		}
 		if err := readers.Wait(); err != nil {
 			return err
@@ -191,14 +198,14 @@ func (i *Importer) storeAll(ctx context.Context, c collection, order Order, all 
 }
 
 // storeSlice stores a slice, and what is left each time that its read is cut.
-func (i *Importer) storeSlice(ctx context.Context, c collection, order Order, s Slice, limits Limits, anew bool) error {
+func (i *Importer) storeSlice(ctx context.Context, c collection, order Order, s Slice, limits Limits, first clearing) error {
 	release, err := i.Budget.take(ctx, storeFactor*limits.Bytes)
 	if err != nil {
 		return err
 	}
 	defer release()
-	if anew {
-		if err := retry(ctx, func(ctx context.Context) error { return i.Target.clear(ctx, c, s) }); err != nil {
+	if first != keepTarget {
+		if err := retry(ctx, func(ctx context.Context) error { return i.Target.clear(ctx, c, s, first) }); err != nil {
 			return err
 		}
 	}

@@ -121,6 +121,27 @@ func boundOf(id bson.RawValue) (bson.Raw, error) {
 	return b, nil
 }
 
+// Holding gives the slice of a collection that an _id belongs to.
+func Holding(all []Slice, collection string, id bson.RawValue) (s Slice, ok bool, err error) {
+	key, err := chunk.EncodeValue(id)
+	if err != nil {
+		return s, false, fmt.Errorf("slice of a document of %s: %w", collection, err)
+	}
+	for _, s := range all {
+		if s.Collection != collection {
+			continue
+		}
+		within, err := s.keyRange()
+		if err != nil {
+			return s, false, err
+		}
+		if key >= within.Lo && key < within.Hi {
+			return s, true, nil
+		}
+	}
+	return Slice{}, false, nil
+}
+
 // keyRange gives a slice's range in the order of _id.
 func (s Slice) keyRange() (chunk.Range, error) {
 	r := chunk.Range{Lo: chunk.KeyMin, Hi: chunk.KeyMax}

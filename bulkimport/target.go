@@ -297,10 +297,18 @@ func (t Target) clearKept(ctx context.Context, c collection, s Slice) error {
 	return nil
 }
 
+// clearing says what goes before a slice is read.
+type clearing uint8
+
+const (
+	keepTarget clearing = iota // nothing was loaded yet
+	clearSlice                 // other slices are loaded, and lanes have changed them since
+	clearWhole                 // the load begins anew, and parks again what it parked
+)
+
 // clear deletes the documents of a slice's range, before a slice that was read
-// anew is loaded. Documents of other slices that were parked are parked again
-// by the load, which begins anew too.
-func (t Target) clear(ctx context.Context, c collection, s Slice) error {
+// anew is loaded, and the parked ones that would come into their place.
+func (t Target) clear(ctx context.Context, c collection, s Slice, what clearing) error {
 	opts := options.DeleteMany()
 	if c.collated {
 		opts.SetCollation(&options.Collation{Locale: "simple"})
@@ -312,11 +320,44 @@ func (t Target) clear(ctx context.Context, c collection, s Slice) error {
 	} else if _, err := t.collection(s.Collection).DeleteMany(ctx, idFilter(s.Lo, s.Hi), opts); err != nil {
 		return fmt.Errorf("delete %s from %s: %w", s, t.Database, brief(err))
 	}
-	filter := bson.D{{Key: "_id.m", Value: int64(s.Migration)}, {Key: "_id.c", Value: s.Collection}}
-	_, err := t.Client.Database(chunk.SystemDatabase).
-		Collection(chunk.ParkedCollection, options.Collection().SetWriteConcern(writeconcern.Majority())).DeleteMany(ctx, filter)
-	if err != nil {
+	if err := t.clearParked(ctx, s, what); err != nil {
 		return fmt.Errorf("delete parked documents of %s: %w", s, brief(err))
+	}
+	return nil
+}
+
+// clearParked deletes the parked documents of a slice, or of its whole collection.
+func (t Target) clearParked(ctx context.Context, s Slice, what clearing) error {
+	parked := t.Client.Database(chunk.SystemDatabase).
+		Collection(chunk.ParkedCollection, options.Collection().SetWriteConcern(writeconcern.Majority()))
+	filter := bson.D{{Key: "_id.m", Value: int64(s.Migration)}, {Key: "_id.c", Value: s.Collection}}
+	if what == clearWhole {
+		_, err := parked.DeleteMany(ctx, filter)
+		return err
+	}
+	cursor, err := parked.Find(ctx, filter, options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}}))
+	if err != nil {
+		return err
+	}
+	var all []bson.Raw
+	if err := cursor.All(ctx, &all); err != nil {
+		return err
+	}
+	within, err := s.keyRange()
+	if err != nil {
+		return err
+	}
+	for _, p := range all {
+		key, err := chunk.EncodeValue(p.Lookup("_id", "id"))
+		if err != nil {
+			return err
+		}
+		if key < within.Lo || key >= within.Hi {
+			continue
+		}
+		if _, err := parked.DeleteOne(ctx, bson.D{{Key: "_id", Value: p.Lookup("_id")}}); err != nil {
+			return err
+		}
 	}
 	return nil
 }

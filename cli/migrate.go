@@ -80,7 +80,7 @@ func newMigrateStart(a *app) *cobra.Command {
 	f.StringVar(&in.Complete, "complete", contract.Automatic, "automatic: drop the old placement after burn-in; manual: wait for drover migrate complete")
 	f.StringVar(&in.Kind, "kind", contract.MoveKind, "move, upgrade or bin-pack: how long burn-in lasts by default (24h, 168h, 1h)")
 	f.DurationVar(&burnIn, "burn-in", 0, "how long the old placement is kept current for a rollback; 0: as --kind says")
-	f.StringVar(&in.OnMismatch, "on-mismatch", contract.BlockOnMismatch, "a document that differs after the validation: block the move, repair it from the source, or page an operator")
+	f.StringVar(&in.OnMismatch, "on-mismatch", contract.BlockOnMismatch, "a document that differs after the validation: block the move, repair it from the source, restart-slice: copy its part of the import anew, or page an operator")
 	f.StringArrayVar(&sorts, "sort", nil, "COLLECTION=FIELDS: load it in this order, as orders=origin,date desc; may be repeated. Default: what fits most of its indexes")
 	f.BoolVar(&in.PrimaryReads, "allow-primary-reads", false, "read the source's primary while no secondary of it is healthy")
 	onDDLFlag(f, &in.OnDDL, contract.StopOnDDL)

@@ -7,6 +7,10 @@ const (
 	BlockOnMismatch  = "block"  // the move waits for an operator
 	RepairOnMismatch = "repair" // the source's image is written to the target, then it is compared again
 	PageOnMismatch   = "page"   // an operator is told; the move goes on, the gate refuses while it differs
+
+	// RestartOnMismatch copies the slice of the import anew that the document is in,
+	// then everything is compared again; a few times, then the move waits as with block.
+	RestartOnMismatch = "restart-slice"
 )
 
 // VerifyInput names the direction to verify and what is done about a mismatch.
@@ -38,6 +42,14 @@ func (v Verification) Clean() bool {
 
 // VerifyChanges compares what changes, from the validation until it is cancelled.
 var VerifyChanges = Activity[VerifyInput, Verification]{"VerifyChanges"}
+
+// RestartResult says what was copied anew.
+type RestartResult struct {
+	Slices int `json:"slices"`
+}
+
+// RestartSlices copies the slices of an import anew in which documents differ.
+var RestartSlices = Activity[ImportInput, RestartResult]{"RestartSlices"}
 
 // AuditResult says what the second audit before the gate has looked at.
 type AuditResult struct {

@@ -84,6 +84,8 @@ type migration struct {
 	judging       int            // results of watches that have not come to anything yet
 	paging        *contract.Page // nil: no switch waits for a person to look at it
 	completeAsked bool
+	restarts      int         // of slices, see restartSlices
+	restarting    bool        // slices are to be copied anew before any lane runs
 	resumed       bool        // an operator said: try again
 	goesOnAt      chunk.Phase // where a move goes on whose earlier run was ended, or handed over; empty: it is new
 	runs          int         // before this one
@@ -146,9 +148,13 @@ func checkInput(in *contract.MigrateInput) error {
 	}
 	switch in.OnMismatch {
 	case contract.BlockOnMismatch, contract.RepairOnMismatch, contract.PageOnMismatch:
+	case contract.RestartOnMismatch:
+		if in.Reshape != nil { // its lanes count together what each of them has skipped
+			return invalid("onMismatch is %q, which is for moves; a split or merge waits for an operator", in.OnMismatch)
+		}
 	default:
-		return invalid("onMismatch is %q; want %q, %q or %q", in.OnMismatch,
-			contract.BlockOnMismatch, contract.RepairOnMismatch, contract.PageOnMismatch)
+		return invalid("onMismatch is %q; want %q, %q, %q or %q", in.OnMismatch,
+			contract.BlockOnMismatch, contract.RepairOnMismatch, contract.RestartOnMismatch, contract.PageOnMismatch)
 	}
 	if err := checkOnDDL(in.OnDDL); err != nil {
 		return invalid("%s", err)
@@ -196,6 +202,9 @@ func (m *migration) do(ctx workflow.Context, s step) error {
 		m.cancelStep = cancel
 		err := m.recordPhase(stepCtx, s.phase)
 		if err == nil {
+			err = m.restartSlices(stepCtx)
+		}
+		if err == nil {
 			err = s.run(stepCtx)
 		}
 		if err == nil && s.phase != chunk.Completing { // what failed just as the step ended could not end it
@@ -216,6 +225,8 @@ func (m *migration) do(ctx workflow.Context, s step) error {
 			return nil
 		case s.phase == chunk.Registered: // nothing has been made that a person would want to keep
 			return err
+		case m.wantsRestart(err):
+			continue
 		}
 		if err := m.waitForOperator(ctx, s, err); err != nil {
 			return err
@@ -269,9 +280,7 @@ func (m *migration) waitWhilePaused(ctx workflow.Context) error {
 
 // waitForOperator holds a move that failed in a way that no retry mends.
 func (m *migration) waitForOperator(ctx workflow.Context, s step, cause error) error {
-	if err := m.sideFailure(); err != nil && temporal.IsCanceledError(cause) {
-		cause = err
-	}
+	cause = m.reason(cause)
 	m.status.Attention = fmt.Sprintf("%s failed: %s", s.name, flow.Cause(cause))
 	if hint := flow.Hint(cause); hint != "" {
 		m.status.Attention += ". " + hint
@@ -286,6 +295,15 @@ func (m *migration) waitForOperator(ctx workflow.Context, s step, cause error) e
 		return errAborted
 	}
 	return err
+}
+
+// reason is why a step ended: one that was cancelled because of what runs beside it
+// says nothing itself.
+func (m *migration) reason(cause error) error {
+	if err := m.sideFailure(); err != nil && temporal.IsCanceledError(cause) {
+		return err
+	}
+	return cause
 }
 
 // sideFailure is why what runs beside the steps ended: the lanes, else the

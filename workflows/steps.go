@@ -41,6 +41,7 @@ func (m *migration) pickUp(ctx workflow.Context) error {
 		return err
 	}
 	m.goesOnAt = m.plan.Phase
+	m.restarting = m.in.OnMismatch == contract.RestartOnMismatch // the earlier run may have left a slice half there
 	if m.plan.Phase == chunk.Aborting {
 		return errAborted
 	}

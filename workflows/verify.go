@@ -72,6 +72,43 @@ func (m *migration) startVerifier(ctx workflow.Context) {
 	})
 }
 
+// What is copied anew by itself when documents differ: so often, then a person looks.
+const mostRestarts = 3
+
+// mismatch is the code of documents or definitions that differ.
+const mismatch = "validation.mismatch"
+
+// wantsRestart reports whether the policy answers a failed comparison of an import by
+// copying the slices anew that differ; the step that failed runs again behind that.
+func (m *migration) wantsRestart(cause error) bool {
+	if m.in.OnMismatch != contract.RestartOnMismatch || m.direction != 0 || m.restarts == mostRestarts || flow.Code(m.reason(cause)) != mismatch {
+		return false
+	}
+	m.restarts++
+	m.restarting = true
+	return true
+}
+
+// restartSlices copies slices anew if that is due. It is due until it is done: lanes
+// cannot go on beside a slice that is only half there.
+func (m *migration) restartSlices(ctx workflow.Context) error {
+	if !m.restarting {
+		return nil
+	}
+	m.verifier.stop(ctx)
+	m.lanes.stop(ctx)
+	o := flow.Named(flow.Bulk(), fmt.Sprintf("restart-%d", m.restarts), "copy the slices anew in which documents differ")
+	res, err := flow.Call(ctx, o, contract.RestartSlices, contract.ImportInput{Ref: m.plan.Ref, Sort: m.in.Sort, PrimaryReads: m.in.PrimaryReads})
+	if err != nil {
+		return err
+	}
+	m.restarting = false
+	if res.Slices == 0 && m.restarts > 0 { // definitions differ, or what differed no longer does: the next comparison goes to a person
+		m.restarts = mostRestarts
+	}
+	return nil
+}
+
 // revalidate compares everything again after the verification found a difference
 // and an operator said: try again.
 func (m *migration) revalidate(ctx workflow.Context) error {

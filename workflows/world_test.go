@@ -1,6 +1,7 @@
 package workflows_test
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"testing"
@@ -26,6 +27,7 @@ type world struct {
 	failAt     string            // activity that fails
 	failToo    string            // another one that does, for as long
 	failCount  int               // how often, 0 for always
+	codes      map[string]string // of failures by activity, for those that are not the tests' own
 	answerLost bool              // the effect happens, the caller sees an error
 	halfway    map[string]func() // what an activity that fails leaves behind
 	kind       failure.Kind
@@ -51,8 +53,11 @@ type world struct {
 	verifying  int                       // of VerifyChanges
 	verified   []contract.DirectionInput // every start, in order
 	maxRunning int
-	watchOpen  bool // a watch goes on
-	noRoom     bool // on the target, when the move asks first; its second question stays open
+	watchOpen  bool  // a watch goes on
+	differing  int   // slices that are copied anew each time
+	lanesAt    []int // the starts of lanes before each time
+	crowded    bool  // lanes ran meanwhile
+	noRoom     bool  // on the target, when the move asks first; its second question stays open
 	published  map[chunk.AttemptID]bool
 }
 
@@ -85,7 +90,7 @@ func serve[In, Out any](r contract.Registry, w *world, a contract.Activity[In, O
 		case halfway != nil:
 			halfway()
 		}
-		return out, failure.New(w.kind, "test.failed", "failed at %s", a.Name)
+		return out, failure.New(w.kind, cmp.Or(w.codes[a.Name], "test.failed"), "failed at %s", a.Name)
 	})
 }
 
@@ -134,6 +139,11 @@ func newEnv(t *testing.T, w *world) *testsuite.TestWorkflowEnvironment {
 	})
 	serve(env, w, contract.AuditChunk, func(contract.DirectionInput) (contract.AuditResult, error) {
 		return contract.AuditResult{Documents: 10}, w.unless(w.verifying > 0)
+	})
+	serve(env, w, contract.RestartSlices, func(contract.ImportInput) (contract.RestartResult, error) {
+		w.crowded = w.crowded || w.running > 0
+		w.lanesAt = append(w.lanesAt, len(w.lanes))
+		return contract.RestartResult{Slices: w.differing}, nil
 	})
 	serve(env, w, contract.CheckGate, func(in contract.GateInput) (contract.GateReport, error) {
 		w.gateAsked = append(w.gateAsked, in)
