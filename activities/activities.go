@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"drover/bulkimport"
 	"drover/cdc"
@@ -43,6 +44,7 @@ type Activities struct {
 	Brokers  []string
 	S3       *s3.Client
 	Bucket   string
+	Proxy    *mongo.Client // through which audits read canaries; nil: they read none
 	Switcher *switchover.Switcher
 	Sides    Sides
 	Settings Settings

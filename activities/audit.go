@@ -65,6 +65,15 @@ func (a *Activities) Audit(ctx context.Context, in contract.DirectionInput) (r v
 		auditor.Sources = append(auditor.Sources, &validation.Asked{Database: source.Database(l.From.Database), Preference: readpref.SecondaryPreferred()})
 		auditor.Targets = append(auditor.Targets, &validation.Asked{Database: target.Database(l.To.Database)})
 		if len(all) == 1 {
+			if a.Proxy != nil {
+				keys := make(map[string]string, len(catalog))
+				for _, c := range catalog {
+					keys[c.Name] = c.ShardKey
+				}
+				auditor.Canaries = &validation.Proxied{
+					Proxy: a.Proxy.Database(databaseOf(in.Chunk)), Source: source.Database(l.From.Database), Target: target.Database(l.To.Database), ShardKeys: keys,
+				}
+			}
 			auditor.Markers, auditor.Log, auditor.Database = &heartbeatMarks{a: a, e: e, in: l.DirectionInput}, logPort{a, l.DirectionInput}, l.From.Database
 		}
 	}

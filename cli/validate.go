@@ -85,7 +85,7 @@ func validateRows(v validateJSON) [][]string {
 		rows = append(rows, []string{"definition", d.What})
 	}
 	if v.Audit != nil {
-		rows = append(rows, []string{"audit", fmt.Sprintf("%d documents through %d ways, %d left out, server hashes %t", v.Audit.Documents, v.Audit.Ways, v.Audit.LeftOut, v.Audit.Hashed)})
+		rows = append(rows, []string{"audit", fmt.Sprintf("%d documents through %d ways, %d left out, server hashes %t, %d canaries", v.Audit.Documents, v.Audit.Ways, v.Audit.LeftOut, v.Audit.Hashed, v.Audit.Canaries)})
 		for _, d := range v.Audit.Differences {
 			rows = append(rows, []string{"audit differs", d})
 		}

@@ -58,6 +58,7 @@ type AuditResult struct {
 	LeftOut     int      `json:"leftOut"`               // documents that changed all the time
 	Approximate []string `json:"approximate,omitempty"` // collections whose sums never stood still
 	Hashed      bool     `json:"hashed"`                // the servers' own hashes were compared too
+	Canaries    int      `json:"canaries"`              // documents that were read through a proxy
 	Differences []string `json:"differences,omitempty"`
 }
 

@@ -50,6 +50,8 @@ type Auditor struct {
 	// HashUpTo is the number of documents up to which the servers are asked for
 	// their own hash, which may keep writers waiting; 0: never.
 	HashUpTo int64
+	// Canaries are read through a proxy; nil: none.
+	Canaries Canaries
 }
 
 // AuditResult is what an audit found.
@@ -59,6 +61,7 @@ type AuditResult struct {
 	LeftOut     int      `json:"leftOut"`     // documents that changed all the time
 	Approximate []string `json:"approximate"` // collections whose sums never stood still
 	Hashed      bool     `json:"hashed"`      // the servers' own hashes were compared
+	Canaries    int      `json:"canaries"`    // documents that were read through a proxy
 	Differences []string `json:"differences,omitempty"`
 }
 
@@ -83,6 +86,11 @@ func (a *Auditor) Run(ctx context.Context) (AuditResult, error) {
 	}
 	if whole.HashUpTo > 0 && r.Documents <= whole.HashUpTo && len(whole.Sources) == 1 && len(whole.Targets) == 1 {
 		if err := whole.hashes(ctx, &r); err != nil {
+			return r, err
+		}
+	}
+	if whole.Canaries != nil {
+		if err := whole.sing(ctx, &r); err != nil {
 			return r, err
 		}
 	}

@@ -17,6 +17,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.mongodb.org/mongo-driver/v2/event"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/interceptor"
@@ -30,6 +32,7 @@ import (
 	"drover/contract"
 	"drover/gate"
 	"drover/internal/config"
+	"drover/internal/failure"
 	"drover/internal/stoppoint"
 	"drover/internal/tracing"
 	"drover/metadata"
@@ -106,6 +109,11 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Worker, error) {
 	}
 	protocol := switchover.Defaults()
 	protocol.FenceDeadline, protocol.ProxyGrace = cfg.FenceDeadline, cfg.ProxyGrace
+	if a.Proxy, err = auditProxy(cfg); err != nil {
+		log.Close()
+		store.Close()
+		return nil, err
+	}
 	a.Switcher = &switchover.Switcher{
 		Config: protocol, Ledger: activities.Ledger{Store: store, Owner: owner}, Shards: sides,
 		Proxies: activities.Words{Store: store}, Busy: a, Stops: o.Stops, Log: o.Logger,
@@ -117,6 +125,18 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Worker, error) {
 		remedier: newRemedier(cfg, store, clients, o.Registry, o.Stops, o.Logger), balancer: balancer, reconciler: newReconciler(balancer, store, cfg.Secret),
 		watchdog: &switchover.Watchdog{Switcher: a.Switcher, Every: watchdogEvery, Metrics: switchover.NewWatchdogMetrics(o.Registry)},
 	}, nil
+}
+
+// auditProxy connects to the proxy that audits read through, if there is one.
+func auditProxy(cfg *config.Config) (*mongo.Client, error) {
+	if cfg.AuditProxy == "" {
+		return nil, nil //nolint:nilnil // none is asked for
+	}
+	c, err := mongo.Connect(options.Client().ApplyURI(cfg.AuditProxy).SetAppName("drover-audit"))
+	if err != nil {
+		return nil, failure.New(failure.Invalid, "config.audit_proxy", "--audit-proxy: %w", err).WithHint("a connection string as applications have it")
+	}
+	return c, nil
 }
 
 // gateLimits are the gate's bounds with where they come from.
@@ -175,6 +195,9 @@ func endpoint(url string) *string {
 // Close ends the connections.
 func (w *Worker) Close(ctx context.Context) {
 	w.activities.Sides.Close(ctx)
+	if w.activities.Proxy != nil {
+		_ = w.activities.Proxy.Disconnect(ctx)
+	}
 	w.shards.Close(ctx)
 	w.log.Close()
 	w.store.Close()

@@ -60,6 +60,7 @@ type Config struct {
 	SyncLag           time.Duration
 	ArchiveRetention  time.Duration
 	ImportPace        string
+	AuditProxy        string
 
 	SwitchObjective    time.Duration
 	RemedyRebuild      []string
@@ -175,6 +176,9 @@ var settings = []setting{
 	}},
 	{Worker, "import-pace", false, func(c *Config, fs *pflag.FlagSet, n string) {
 		fs.StringVar(&c.ImportPace, n, PaceGentle, "gentle: imports rest while a shard that they read or load is slow, its cache full or a secondary behind; full: they never do")
+	}},
+	{Worker, "audit-proxy", true, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.StringVar(&c.AuditProxy, n, "", "connection string of a proxy, with a user who may read: audits read some documents through it before a switch; empty: they do not")
 	}},
 	{Worker, "switch-objective", false, func(c *Config, fs *pflag.FlagSet, n string) {
 		fs.DurationVar(&c.SwitchObjective, n, time.Minute, "how long switches may keep writes of a logical database waiting in a calendar month; past it there is an alarm")
