@@ -34,6 +34,9 @@ func (a *Activities) VerifyChanges(ctx context.Context, in contract.VerifyInput)
 			v := &verifier{a: a, leg: l, in: contract.VerifyInput{DirectionInput: l.DirectionInput, OnMismatch: in.OnMismatch}}
 			g.Go(func() error { return v.run(ctx) })
 		}
+		if len(all) == 1 {
+			g.Go(func() error { return a.mirrorReads(ctx, all[0]) })
+		}
 		return g.Wait()
 	})
 	return contract.Verification{}, err
@@ -257,7 +260,7 @@ func (a *Activities) unverified(ctx context.Context, in contract.DirectionInput)
 	case v.Age > verifiedWithin:
 		return fmt.Sprintf("changes were verified %s ago", v.Age.Round(time.Second)), nil
 	case r.Clean():
-		return "", nil
+		return a.unmirrored(ctx, in.Migration)
 	}
 	return fmt.Sprintf("verification: behind %t, %d looked at again, %d too hot, %d definitions differ", r.Behind, r.Pending, r.TooHot, len(r.Catalog)), nil
 }

@@ -20,7 +20,7 @@ import (
 func newMigrateCommand(a *app) *cobra.Command {
 	return group("migrate", "Move a chunk, and steer a move",
 		newMigrateStart(a), newMigrateBatch(a), newMigrateStatus(a), newMigrateWatch(a), newMigrateList(a),
-		newMigrateGate(a), newMigrateSwitch(a), newMigrateTimeline(a), newMigrateMismatches(a), newMigrateStragglers(a), newMigrateQuarantine(a),
+		newMigrateGate(a), newMigrateSwitch(a), newMigrateTimeline(a), newMigrateMismatches(a), newMigrateStragglers(a), newMigrateQuarantine(a), newMigrateMirror(a),
 		a.verb(contract.ApproveUpdate, "Go on with the switch that waits for a person"),
 		a.verb(contract.PauseUpdate, "Stop the lanes and the step; the source serves on"),
 		a.verb(contract.ResumeUpdate, "End a pause, or try again what failed"),

@@ -1,6 +1,9 @@
 package contract
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // What is done about a document that differs, as MigrateInput.OnMismatch says.
 const (
@@ -42,6 +45,34 @@ func (v Verification) Clean() bool {
 
 // VerifyChanges compares what changes, from the validation until it is cancelled.
 var VerifyChanges = Activity[VerifyInput, Verification]{"VerifyChanges"}
+
+// MirrorReport is what came of the mirrored reads of a move. It is kept as JSON in the
+// metadata, where the gate reads it.
+type MirrorReport struct {
+	Compared  int64     `json:"compared"`           // answers of both sides at equal positions
+	Different int64     `json:"different"`          // of these
+	Undecided int64     `json:"undecided"`          // their collection changed whenever they were asked
+	Examples  []string  `json:"examples,omitempty"` // the first that differed
+	SourceP50 float64   `json:"sourceP50MS"`        // of the newest round, as both sides answered the same reads of the worker
+	SourceP99 float64   `json:"sourceP99MS"`
+	TargetP50 float64   `json:"targetP50MS"`
+	TargetP99 float64   `json:"targetP99MS"`
+	At        time.Time `json:"at"`
+}
+
+// Missing says what keeps the gate from passing when so many compared reads are
+// asked for; empty: nothing.
+func (r MirrorReport) Missing(required int64) string {
+	switch {
+	case required <= 0:
+		return ""
+	case r.Different > 0:
+		return fmt.Sprintf("%d mirrored reads differ", r.Different)
+	case r.Compared < required:
+		return fmt.Sprintf("%d of %d mirrored reads are compared", r.Compared, required)
+	}
+	return ""
+}
 
 // RestartResult says what was copied anew.
 type RestartResult struct {

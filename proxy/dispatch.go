@@ -96,6 +96,7 @@ func (p *Proxy) dispatch(ctx context.Context, q *request, l *leg) (answer, error
 			if q.txn != nil {
 				q.txn.ran()
 			}
+			p.mirror(q, l, &a)
 			return a, nil
 		}
 	}

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"drover/chunk"
@@ -58,6 +59,7 @@ type gate struct {
 	txns    map[*txn]struct{}
 
 	traffic trafficMeter
+	mirror  atomic.Uint32 // of so many reads of 10,000 a copy is kept to be compared
 }
 
 // rank orders the states of one attempt, so that a late announcement does not

@@ -21,6 +21,7 @@ type Ports struct {
 	Traffics Traffics       // nil: what goes to a placement is told to nobody
 	Policies Policies       // nil: every database may do everything
 	Callers  Callers        // nil: what is learned about callers is not recorded
+	Mirrors  Mirrors        // nil: no reads are mirrored
 }
 
 // Routes reads the chunk metadata.

@@ -103,6 +103,7 @@ type Proxy struct {
 	tenants   *admission.Book
 	shapes    *shapes
 	envelopes *envelopes
+	mirrored  chan mirroredRead
 	queued    atomic.Int64 // requests that wait for their database's quota
 	lastID    atomic.Int32 // of client connections and of our own messages
 	hearing   atomic.Bool  // announcements arrive
@@ -136,8 +137,9 @@ func New(cfg Config, ports Ports) *Proxy {
 		cursors:  newCursors(),
 		tenants:  admission.NewBook(),
 		shapes:   newShapes(), envelopes: newEnvelopes(),
-		ready:   make(chan struct{}),
-		clients: map[*client]struct{}{},
+		mirrored: make(chan mirroredRead, mirrorQueue),
+		ready:    make(chan struct{}),
+		clients:  map[*client]struct{}{},
 	}
 	if ports.Users != nil {
 		p.book = auth.NewBook()
@@ -195,6 +197,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	p.workers.Go(func() { p.sweep(background) })
 	p.workers.Go(func() { p.followControl(background) })
 	p.workers.Go(func() { p.reportCallers(background) })
+	p.workers.Go(func() { p.followMirrors(background) })
 	if !p.cfg.Deaf {
 		p.workers.Go(func() { p.listen(background) })
 	}

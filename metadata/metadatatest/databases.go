@@ -151,6 +151,7 @@ var databaseCases = map[string]func(*testing.T, *fleet){
 	"RouteAndLivePlacementAreOne":      liveMeansRouted,
 	"TokensRiseAboveWhatShardsHave":    tokensRise,
 	"CatalogChangesOneAfterTheOther":   catalogIsCompareAndSet,
+	"MirrorsAreAskedFor":               mirrorsAreAskedFor,
 	"SynchronousStandbyIsNamed":        durabilityIsTold,
 	"WriteCheckWritesAndLeavesNothing": func(t *testing.T, f *fleet) { require.NoError(t, f.CheckWritable(t.Context())) },
 }

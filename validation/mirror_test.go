@@ -1,0 +1,95 @@
+package validation_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"drover/event"
+	"drover/validation"
+)
+
+// replies answers every read with a collection of a store.
+type replies struct {
+	w     *world
+	store store
+	on    func()
+	edit  func(*validation.Answer)
+}
+
+var _ validation.Answers = (*replies)(nil)
+
+// Answer implements [validation.Answers].
+func (r *replies) Answer(_ context.Context, command bson.Raw, _ bson.Timestamp) (a validation.Answer, err error) {
+	if r.on != nil {
+		r.on()
+	}
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	for _, doc := range r.store[command.Lookup("find").StringValue()] { // in no order
+		a.Documents = append(a.Documents, doc)
+	}
+	if r.edit != nil {
+		r.edit(&a)
+	}
+	return a, nil
+}
+
+// TestMirroredReadsAreCompared: at equal positions, and where that cannot be said, not.
+func TestMirroredReadsAreCompared(t *testing.T) {
+	t.Parallel()
+	inOrder := func(a *validation.Answer) {
+		a.Ordered = true
+		slices.SortFunc(a.Documents, func(x, y bson.Raw) int { return int(x.Lookup("_id").AsInt64() - y.Lookup("_id").AsInt64()) })
+	}
+	type edit = func(*validation.Answer)
+	for name, tc := range map[string]struct {
+		change         func(w *world)
+		on             func(w *world)
+		source, target edit
+		compared       int
+		differ         int
+		changing       int
+	}{
+		"the same, in any order": {compared: 1},
+		"in order":               {source: inOrder, target: inOrder, compared: 1},
+		"in another order":       {source: inOrder, target: func(a *validation.Answer) { inOrder(a); slices.Reverse(a.Documents) }, compared: 1, differ: 1},
+		"one is missing":         {change: func(w *world) { delete(w.target["c"], keyOf(doc(3, 3))) }, compared: 1, differ: 1},
+		"one is different":       {change: func(w *world) { w.target.put("c", doc(3, 4)) }, compared: 1, differ: 1},
+		"one twice for another":  {target: func(a *validation.Answer) { a.Documents[0] = a.Documents[1] }, compared: 1, differ: 1},
+		"changing meanwhile":     {on: func(w *world) { w.write(event.Replace, doc(3, 1000+len(w.log))) }, change: func(w *world) { w.target.put("c", doc(7, 8)) }, changing: 1},
+		"refused by both":        {source: func(a *validation.Answer) { *a = validation.Answer{Failed: "[2]"} }, target: func(a *validation.Answer) { *a = validation.Answer{Failed: "[2]"} }, compared: 1},
+		"refused by one":         {target: func(a *validation.Answer) { *a = validation.Answer{Failed: "[2]"} }, compared: 1, differ: 1},
+		"cut without an order":   {change: func(w *world) { w.target.put("c", doc(3, 4)) }, source: func(a *validation.Answer) { a.Cut = true }, target: func(a *validation.Answer) { a.Cut = true }, compared: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld()
+			for i := range 20 {
+				w.both("c", doc(i, i))
+			}
+			if tc.change != nil {
+				tc.change(w)
+			}
+			w.follow(t)
+			on := func() {
+				if tc.on != nil {
+					tc.on(w)
+				}
+			}
+			m := &validation.Mirror{
+				Source: &replies{w: w, store: w.source, edit: tc.source}, Target: &replies{w: w, store: w.target, on: on, edit: tc.target},
+				Markers: w, Log: w, Database: database,
+			}
+			got, err := m.Round(t.Context(), []bson.Raw{raw(bson.D{{Key: "find", Value: "c"}})})
+			require.NoError(t, err)
+			require.Equal(t, tc.compared, got.Compared)
+			require.Len(t, got.Different, tc.differ)
+			require.Len(t, got.Changing, tc.changing)
+			require.Len(t, got.TargetTook, 1)
+		})
+	}
+}
