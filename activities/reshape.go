@@ -167,8 +167,12 @@ func (a *Activities) cut(ctx context.Context, in contract.RegisterInput, routes 
 		return db.KeySpace.SplitEvenly(whole, r.Parts)
 	}
 	var sample []chunk.Weighed
+	weigh := a.sample
+	if r.By == contract.ByHeat {
+		weigh = a.heat
+	}
 	for _, route := range routes {
-		some, err := a.sample(ctx, in, db, route)
+		some, err := weigh(ctx, in, db, route)
 		if err != nil {
 			return nil, err
 		}

@@ -91,7 +91,8 @@ func newChunkSplit(a *app) *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.IntVar(&cut.Parts, "into", 0, "number of new chunks; the boundaries are chosen by size")
+	f.IntVar(&cut.Parts, "into", 0, "number of new chunks; the boundaries are chosen by size, or as --by says")
+	f.StringVar(&cut.By, "by", "", "with --into: cut by size (the default), or by heat: by what was written within the last hour")
 	f.BoolVar(&cut.Even, "even", false, "with --into, in a hashed key space: of equal width, without a sample")
 	f.StringArrayVar(&at, "at", nil, "boundary as extended JSON, a value of the shard key that begins the next chunk, in order; may be repeated")
 	f.StringSliceVar(&cut.Shards, "to", nil, "shards of the new chunks: one for all, or one for each in order (needed)")

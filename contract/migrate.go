@@ -41,6 +41,7 @@ type Reshape struct {
 	With   []chunk.ID `json:"with,omitempty"`   // chunks that are merged with the one that is named
 	At     []string   `json:"at,omitempty"`     // where the whole is cut: points of the key space in hexadecimal, as drover chunk list shows them
 	Parts  int        `json:"parts,omitempty"`  // or into how many; the points are chosen by size from a sample, 0 and 1 cut nothing
+	By     string     `json:"by,omitempty"`     // with Parts: "size" (default), or "heat": what was written lately
 	Even   bool       `json:"even,omitempty"`   // with Parts, in a hashed key space: of equal width, without a sample
 	Shards []string   `json:"shards,omitempty"` // one for each new chunk, in the order of the key space; empty: all on To
 }
@@ -49,6 +50,12 @@ type Reshape struct {
 const (
 	Automatic = "automatic"
 	Manual    = "manual"
+)
+
+// The values of Reshape.By.
+const (
+	BySize = "size"
+	ByHeat = "heat"
 )
 
 // The values of OnDDL.

@@ -21,6 +21,10 @@ func checkReshape(in *contract.MigrateInput) error {
 		return fmt.Errorf("reshape.parts is %d; want 2 or more", r.Parts)
 	case len(r.With) == 0 && len(r.At) == 0 && r.Parts < 2:
 		return fmt.Errorf("reshape neither merges nor cuts: name chunks in with, points in at, or 2 or more parts")
+	case r.By != "" && r.By != contract.BySize && r.By != contract.ByHeat:
+		return fmt.Errorf("reshape.by is %q; want %q or %q", r.By, contract.BySize, contract.ByHeat)
+	case r.By != "" && (r.Parts < 2 || r.Even):
+		return fmt.Errorf("reshape.by is %q, which chooses the points of 2 or more parts that are not of equal width", r.By)
 	case slices.Contains(r.With, in.Chunk):
 		return fmt.Errorf("reshape.with names %s, which is the chunk itself", in.Chunk)
 	}
