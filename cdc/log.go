@@ -123,11 +123,17 @@ func (l *Log) raw(ctx context.Context, shard string, partition int32, from int64
 		}
 		e, err := event.Decode(rec.Value)
 		if err != nil {
-			return failure.New(failure.Mismatch, "log.bad_record", "%s/%d at offset %d: %w", rec.Topic, partition, rec.Offset, err)
+			return badRecord(rec.Topic, partition, rec.Offset, err)
 		}
 		next = rec.Offset + 1
 		return fn(rec.Offset, len(rec.Value), e)
 	})
+}
+
+// badRecord is a record that is no event. Nobody reads over it.
+func badRecord(topic string, partition int32, offset int64, err error) error {
+	return failure.New(failure.Mismatch, "log.bad_record", "%s/%d at offset %d: %w", topic, partition, offset, err).
+		WithHint("somebody else wrote into the topic, or Kafka gave back what was not stored: nothing is applied beyond it; find out who, then abort the shard's moves and start them again")
 }
 
 // Follow is [Log.Read] without repetitions: counter accepts each record that fn

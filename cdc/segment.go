@@ -67,7 +67,7 @@ func newSegment(topic, topicID string, partition int32) (*segment, error) {
 func (s *segment) add(offset int64, value []byte) error {
 	e, err := event.Decode(value)
 	if err != nil {
-		return failure.New(failure.Mismatch, "log.bad_record", "%s/%d at offset %d: %w", s.manifest.Topic, s.manifest.Partition, offset, err)
+		return badRecord(s.manifest.Topic, s.manifest.Partition, offset, err)
 	}
 	m := &s.manifest
 	if m.Count == 0 {

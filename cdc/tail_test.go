@@ -17,6 +17,7 @@ import (
 	"drover/cdc"
 	"drover/chunk"
 	"drover/event"
+	"drover/internal/failure"
 )
 
 // written is a captured log that a test writes by itself.
@@ -249,4 +250,30 @@ func TestRecentMarkersAreFoundInMemory(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, <-ended, context.Canceled)
 	require.ErrorIs(t, <-ended, context.Canceled)
+}
+
+// A record that is no event ends whoever reads up to it, by its own code; what stands
+// before it is handed out, and nothing beyond it.
+func TestUndecodableRecordStopsItsReaders(t *testing.T) {
+	t.Parallel()
+	for name, value := range map[string][]byte{"no BSON": []byte("hello"), "empty": nil, "cut": {200, 0, 0, 0, 2}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWritten(t)
+			w.add(t, 3)
+			w.client.Produce(t.Context(), &kgo.Record{Topic: chunk.Topic(w.shard), Value: value}, nil)
+			w.add(t, 2)
+			last := int64(-1)
+			err := w.log.Read(t.Context(), w.shard, 0, 0, func(offset int64, e *event.Event) error {
+				if e != nil {
+					last = offset
+				}
+				return nil
+			})
+			require.True(t, failure.HasCode(err, "log.bad_record"), "%v", err)
+			require.True(t, failure.Is(err, failure.Mismatch), "no retry mends it")
+			require.EqualValues(t, 2, last)
+			require.NoError(t, w.readTo(t.Context(), 0, 3), "others read what is right")
+		})
+	}
 }

@@ -283,6 +283,8 @@ func TestBadInputIsRefused(t *testing.T) {
 	for _, in := range []contract.MigrateInput{
 		{To: "b"}, {Chunk: "d/0001"}, {Chunk: "d/0001", To: "b", Approval: "maybe"}, {Chunk: "d/0001", To: "b", BurnIn: -1}, {Chunk: "d/0001", To: "b", Kind: "leap"},
 		{Chunk: "d/0001", To: "b", OnMismatch: "ignore"},
+		{Chunk: "d/0001", To: "b", OnMismatch: contract.RestartOnMismatch, Reshape: &contract.Reshape{Parts: 2}},
+		{Chunk: "d/0001", To: "b", Reshape: &contract.Reshape{Parts: 2, By: "luck"}}, {Chunk: "d/0001", To: "b", Reshape: &contract.Reshape{At: []string{"40"}, By: contract.ByHeat}},
 	} {
 		w := newWorld()
 		env := newEnv(t, w)
