@@ -114,9 +114,26 @@ func (r *run) bracket(ctx context.Context) (*Touched, error) {
 	return set, nil
 }
 
+// mostGrowth is how many times as many documents as its settings say a slice may have.
+const mostGrowth = 16
+
+// grow makes slices larger while next to nothing changes in them, as each costs the
+// time in which a marker goes through the log and all lanes; and smaller where much
+// does, as that is to be read again. least is what the settings say.
+func (r *run) grow(least int, s slice, changed int) {
+	switch {
+	case int64(changed)*100 <= s.source:
+		r.Settings.Slice = min(2*r.Settings.Slice, mostGrowth*least)
+	case int64(changed)*10 > s.source:
+		r.Settings.Slice = max(r.Settings.Slice/2, least)
+	}
+}
+
 // scan compares a collection for the first time, slice by slice.
 func (r *run) scan(ctx context.Context, name string) error {
 	var after bson.RawValue
+	least := r.Settings.Slice
+	defer func() { r.Settings.Slice = least }()
 	for {
 		parked, err := r.parkedNow(ctx)
 		if err != nil {
@@ -135,11 +152,14 @@ func (r *run) scan(ctx context.Context, name string) error {
 				r.suspect(f.key, f.id, &f)
 			}
 		}
+		changed := 0
 		for key, id := range touched.docs {
 			if key.collection == name && s.holds(key.id) {
 				r.suspect(key, id, nil)
+				changed++
 			}
 		}
+		r.grow(least, s, changed)
 		counts := r.result.Collections[name]
 		counts.Source += s.source
 		counts.Target += s.target

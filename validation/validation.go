@@ -86,7 +86,7 @@ type CatalogDifference struct {
 
 // Settings bound a validation; zero values stand for the defaults.
 type Settings struct {
-	Slice    int // documents between two markers, 20,000
+	Slice    int // documents between two markers, 20,000; up to 16 times as many where little changes
 	Few      int // busy documents that may be left for the fence, 200
 	Rounds   int // rounds of rereading at most, 20
 	Suspects int // documents remembered for rereading at most, 100,000
