@@ -30,7 +30,7 @@ const (
 // operator asks for it and until ctx ends. What cannot be compared is not counted.
 func (a *Activities) mirrorReads(ctx context.Context, l leg) error {
 	var again []triedRead
-	for pause.For(ctx, mirrorEvery) == nil {
+	for pause.For(ctx, a.crowd.every(mirrorEvery, longestSilence)) == nil {
 		kept, err := a.Store.Mirror(ctx, l.Migration)
 		if err == nil && kept.Percent > 0 {
 			again, err = a.mirrorOnce(ctx, l, kept, again)
