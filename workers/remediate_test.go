@@ -158,7 +158,7 @@ func (w *ward) serve(t *testing.T, secret string) {
 func wardNamespace(t *testing.T, address string) client.Client {
 	t.Helper()
 
-	name := "remedy-" + strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")) + time.Now().Format("150405")
+	name := "test-" + strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")) + time.Now().Format("150405")
 	c, err := client.DialContext(t.Context(), client.Options{HostPort: address, Namespace: name, Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler))})
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
@@ -168,6 +168,9 @@ func wardNamespace(t *testing.T, address string) client.Client {
 	require.NoError(t, err)
 	attributes := map[string]enumspb.IndexedValueType{
 		"ShardName": enumspb.INDEXED_VALUE_TYPE_KEYWORD, "NeedsAttention": enumspb.INDEXED_VALUE_TYPE_BOOL,
+		"ChunkID": enumspb.INDEXED_VALUE_TYPE_KEYWORD, "SourceShard": enumspb.INDEXED_VALUE_TYPE_KEYWORD,
+		"TargetShard": enumspb.INDEXED_VALUE_TYPE_KEYWORD, "MigrationStep": enumspb.INDEXED_VALUE_TYPE_KEYWORD,
+		"StepStartedAt": enumspb.INDEXED_VALUE_TYPE_DATETIME,
 	}
 	require.Eventually(t, func() bool { // a new namespace takes a moment to be seen everywhere
 		_, err = c.OperatorService().AddSearchAttributes(t.Context(), &operatorservice.AddSearchAttributesRequest{Namespace: name, SearchAttributes: attributes})

@@ -12,7 +12,7 @@ import (
 // what comes between two such places adds a few hundred.
 const (
 	mostEvents   = 1500
-	keptSwitches = 200 // results that are handed over; the metadata has all
+	keptSwitches = 400 // results that are handed over; the metadata has all
 	keptDetails  = 10  // of them with their timelines
 	keptDrills   = 20
 )

@@ -52,15 +52,15 @@ func run(ctx context.Context) error {
 	out := flag.String("out", "bench/out/soak.json", "report")
 	flag.IntVar(&o.switches, "switches", 1000, "how often to switch")
 	flag.IntVar(&o.every, "kill-every", 20, "switches for one kill, on average; 0: none")
-	flag.IntVar(&o.perMove, "per-move", 100, "switches of one move, which keeps the results of its newest 200")
+	flag.IntVar(&o.perMove, "per-move", 100, "switches of one move, which keeps the results of its newest 400")
 	flag.DurationVar(&o.limit, "limit", 0, "begin no switch after so long; 0: go to the end")
 	flag.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano()), "of what is killed where") //nolint:gosec // any number
 	flag.IntVar(&f.Rate, "rate", 150, "operations per second of the application")
 	flag.IntVar(&f.Clients, "clients", 12, "clients of the application")
 	flag.StringVar(&f.Binary, "drover", "bin/drover", "the drover binary")
 	flag.Parse()
-	if o.switches < 1 || o.perMove < 1 || o.perMove > 150 || o.every < 0 {
-		return fmt.Errorf("switches is %d, per-move %d, kill-every %d; want 1 or more, for per-move up to 150, and 0 or more for kill-every", o.switches, o.perMove, o.every)
+	if o.switches < 1 || o.perMove < 1 || o.perMove > 300 || o.every < 0 {
+		return fmt.Errorf("switches is %d, per-move %d, kill-every %d; want 1 or more, for per-move up to 300, and 0 or more for kill-every", o.switches, o.perMove, o.every)
 	}
 	var err error
 	if f.Binary, err = filepath.Abs(f.Binary); err != nil {

@@ -80,8 +80,8 @@ func (b *bench) one(ctx context.Context, id chunk.ID) error {
 		}
 		published := b.published(st.Switches)
 		next := nextOf(st)
-		if len(published) > len(b.switches) && next != "" {
-			b.note(published[len(b.switches):])
+		if fresh := b.fresh(published); len(fresh) > 0 && next != "" {
+			b.note(fresh)
 			_, err := b.fleet.Starter().Ask(ctx, id, next, contract.UpdateInput{By: "bench/switch"})
 			return err
 		}
@@ -89,6 +89,15 @@ func (b *bench) one(ctx context.Context, id chunk.ID) error {
 			return fmt.Errorf("no switch came about; the move is at %q waiting for %q: %w", st.Step, st.WaitingFor, err)
 		}
 	}
+}
+
+// fresh are those that were not noted yet: a long move tells the newest only.
+func (b *bench) fresh(published []contract.SwitchResult) []contract.SwitchResult {
+	if len(b.switches) == 0 {
+		return published
+	}
+	last := b.switches[len(b.switches)-1].Attempt
+	return slices.DeleteFunc(published, func(s contract.SwitchResult) bool { return s.Attempt <= last })
 }
 
 // published are the attempts that went forward; the others are counted.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"drover/chunk"
 	"drover/contract"
 	"drover/demo/workload"
 )
@@ -42,4 +43,20 @@ func TestInterruptedRunIsReported(t *testing.T) {
 	require.NoError(t, json.Unmarshal(text, &got))
 	require.InDelta(t, 1, got["switches"], 0)
 	require.InDelta(t, 7, got["window_p50_ms"], 0)
+}
+
+// TestSwitchesAreNotedOnce, also those of a move that no longer tells its first ones.
+func TestSwitchesAreNotedOnce(t *testing.T) {
+	t.Parallel()
+	told := func(from, to int64) (all []contract.SwitchResult) {
+		for id := from; id <= to; id++ {
+			all = append(all, contract.SwitchResult{Attempt: chunk.AttemptID(id), Published: true})
+		}
+		return all
+	}
+	b := &bench{}
+	require.Len(t, b.fresh(told(1, 3)), 3)
+	b.switches = told(1, 3)
+	require.Empty(t, b.fresh(told(1, 3)))
+	require.Equal(t, told(4, 5), b.fresh(told(3, 5)))
 }
