@@ -87,12 +87,7 @@ func together(words []word, edge func(int) time.Duration) (contract.Traffic, con
 	var latency []int64
 	for _, x := range words {
 		t.Requests, t.Errors = t.Requests+x.Requests, t.Errors+x.Errors
-		if grow := len(x.Latency) - len(latency); grow > 0 {
-			latency = append(latency, make([]int64, grow)...)
-		}
-		for b, n := range x.Latency {
-			latency[b] += n
-		}
+		latency = gate.Sum(latency, x.Latency)
 		w.Transactions, w.Cursors = w.Transactions+x.Transactions, w.Cursors+x.Cursors
 		oldest := time.Duration(max(x.OldestTransaction, x.OldestCursor)) * time.Millisecond
 		w.Oldest = max(w.Oldest, contract.Duration(oldest))

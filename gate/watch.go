@@ -55,6 +55,17 @@ func (w Worse) Judge(before, after contract.Traffic) string {
 	return ""
 }
 
+// Sum adds the counts of more buckets to those of sum, which grows where it has fewer.
+func Sum(sum, more []int64) []int64 {
+	if grow := len(more) - len(sum); grow > 0 {
+		sum = append(sum, make([]int64, grow)...)
+	}
+	for b, n := range more {
+		sum[b] += n
+	}
+	return sum
+}
+
 // Quantile gives the upper edge of the bucket that holds a quantile; 0 of nothing.
 func Quantile(buckets []int64, q float64, edge func(int) time.Duration) time.Duration {
 	var total int64

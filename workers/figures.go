@@ -61,7 +61,7 @@ var (
 	moveVerifiedAge = figure("move_verification_age_seconds", "Time since the newest round of the verification.", ofLeg...)
 	moveBurnIn      = figure("move_burn_in_seconds", "For how long a move in burn-in has been served where it is now.", ofLeg...)
 
-	moveBurnInOver  = figure("move_burn_in_over_seconds", "For how long the burn-in of a move is over that nobody has completed; negative: so long is left of it.", ofLeg...)
+	moveBurnInOver = figure("move_burn_in_over_seconds", "For how long the burn-in of a move is over that nobody has completed; negative: so long is left of it.", ofLeg...)
 
 	fleetDescs = []*prometheus.Desc{
 		fleetUp, fleetProxies, fleetStragglers, fleetSilence, fleetOverdue, fleetWaited, fleetObjective, leaseHeld, leaseLeft, overrideLeft,
