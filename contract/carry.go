@@ -29,7 +29,8 @@ type Carry struct {
 	DrillAsked    bool      `json:"drillAsked,omitempty"`
 	CompleteAsked bool      `json:"completeAsked,omitempty"`
 	Drilling      bool      `json:"drilling,omitempty"`
-	Tries         int       `json:"tries,omitempty"` // of the switch that is under way, from 1; 0: none is
+	Tries         int       `json:"tries,omitempty"`    // of the switch that is under way, from 1; 0: none is
+	Restarts      int       `json:"restarts,omitempty"` // of slices, after comparisons that failed
 	BurnInUntil   time.Time `json:"burnInUntil,omitzero"`
 
 	Watch      *AftermathInput `json:"watch,omitempty"` // of the newest switch, as it runs

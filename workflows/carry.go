@@ -50,7 +50,7 @@ func (m *migration) carry(ctx workflow.Context) *contract.Carry {
 	c := &contract.Carry{
 		Plan: m.plan, Status: m.status, Serving: m.serving, Spare: m.spare, Direction: m.direction, Runs: m.runs + 1,
 		Attempted: m.attempted, Approved: m.approved, RollbackAsked: m.rollbackAsked, DrillAsked: m.drillAsked, CompleteAsked: m.completeAsked,
-		Drilling: m.drilling, Tries: m.tries, BurnInUntil: m.burnInUntil, Page: m.paging,
+		Drilling: m.drilling, Tries: m.tries, Restarts: m.restarts, BurnInUntil: m.burnInUntil, Page: m.paging,
 	}
 	if m.watching != nil && m.watchUntil.After(workflow.Now(ctx)) {
 		c.Watch, c.WatchUntil = m.watching, m.watchUntil
@@ -72,7 +72,7 @@ func (m *migration) restore(c *contract.Carry) {
 	}
 	m.plan, m.status, m.serving, m.spare, m.direction, m.runs = c.Plan, c.Status, c.Serving, c.Spare, c.Direction, c.Runs
 	m.attempted, m.approved, m.rollbackAsked, m.drillAsked, m.completeAsked = c.Attempted, c.Approved, c.RollbackAsked, c.DrillAsked, c.CompleteAsked
-	m.drilling, m.tries, m.burnInUntil = c.Drilling, c.Tries, c.BurnInUntil
+	m.drilling, m.tries, m.restarts, m.burnInUntil = c.Drilling, c.Tries, c.Restarts, c.BurnInUntil
 	m.watching, m.watchUntil, m.paging = c.Watch, c.WatchUntil, c.Page
 	m.goesOnAt = c.Status.Phase
 	m.carried = true

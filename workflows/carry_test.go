@@ -212,6 +212,23 @@ func TestFailureIsNotHandedOver(t *testing.T) {
 	require.Equal(t, 1, w.calls["ImportChunk"])
 }
 
+// TestRestartsAreCountedOverRuns: a few, then a person looks, whoever runs the move.
+func TestRestartsAreCountedOverRuns(t *testing.T) {
+	t.Parallel()
+
+	w := newWorld()
+	w.gateNo = 1 << 30
+	w.failAt, w.failCount, w.kind, w.differing = "ValidateChunk", 1, failure.Mismatch, 1
+	w.codes = map[string]string{"ValidateChunk": "validation.mismatch"}
+	env := newEnv(t, w)
+	grows(env, 5*time.Minute)
+	in := input
+	in.OnMismatch = contract.RestartOnMismatch
+	start(env, in)
+	require.Equal(t, 1, handedOver(t, w, env).Carry.Restarts)
+	require.Equal(t, 1, w.calls["RestartSlices"])
+}
+
 // TestWhatIsHandedOverStaysSmall: a payload has a bound, a move's switches have none.
 func TestWhatIsHandedOverStaysSmall(t *testing.T) {
 	t.Parallel()

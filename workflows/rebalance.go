@@ -187,7 +187,7 @@ func (r *intent) begin(ctx workflow.Context, m *contract.MoveState) {
 	})
 	in := contract.MigrateInput{
 		Chunk: m.Chunk, To: m.To, Reshape: m.Reshape, BurnIn: r.in.BurnIn, Approval: r.in.Approval, Complete: r.in.Complete, AfterSwitch: r.in.AfterSwitch,
-		OnDDL: r.in.OnDDL,
+		OnDDL:       r.in.OnDDL,
 		RequestedBy: r.in.RequestedBy, Reason: r.state.ID + ": " + m.Reason,
 	}
 	switch r.in.Kind {
