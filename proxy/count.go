@@ -50,7 +50,6 @@ func count(ctx context.Context, p *Proxy, q *request) error {
 	}
 	var total int64
 	answers, err := p.gather(ctx, q, entries, e)
-	defer releaseAll(answers)
 	if err != nil {
 		return err
 	}

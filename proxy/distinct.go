@@ -42,13 +42,19 @@ func distinct(ctx context.Context, p *Proxy, q *request) error {
 		return refuse(codeNotSupported, "distinct under a collation is only supported on one chunk: name the shard key")
 	}
 	answers, err := p.gather(ctx, q, entries, edit{})
-	defer releaseAll(answers)
 	if err != nil {
 		return err
 	}
 	merged, err := distinctValues(answers)
 	if err != nil {
 		return err
+	}
+	size := 0
+	for _, v := range merged {
+		size += len(v.value.Value)
+	}
+	if size > wire.MaxDocument {
+		return refuse(codeDistinctTooBig, "distinct too big, 16mb cap")
 	}
 	q.build(func(dst []byte) []byte {
 		at, dst := bsoncore.AppendArrayElementStart(dst, "values")

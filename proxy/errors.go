@@ -51,6 +51,7 @@ const (
 	codeShutdown            code = 91
 	codePrimarySteppedDown  code = 189
 	codeUnknownStage        code = 40324
+	codeDistinctTooBig      code = 17217
 	codeMemoryLimit         code = 292
 	codeProtocol            code = 17
 	codeRateLimited         code = 462

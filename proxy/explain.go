@@ -68,7 +68,6 @@ func (p *Proxy) explain(ctx context.Context, q, inner *request) error {
 	}
 	entries := targetOf(db, coll, filter, collation)
 	answers, err := p.gather(ctx, q, entries, edit{})
-	defer releaseAll(answers)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -61,30 +62,30 @@ func (p *Proxy) parallel(entries []*entry, fn func(i int)) {
 	}
 }
 
-// gather sends a read to some chunks at once. The answers are good ones; they
-// are there to be released even with an error.
+// gather sends a read to some chunks at once. The answers are good ones, and hold no
+// connection: those that are waited for must not be waiting for one of the others.
 func (p *Proxy) gather(ctx context.Context, q *request, entries []*entry, e edit) ([]answer, error) {
 	answers := make([]answer, len(entries))
 	errs := make([]error, len(entries))
 	p.parallel(entries, func(i int) {
-		answers[i], errs[i] = p.dispatch(ctx, q, &leg{entry: entries[i], access: reads, edit: e})
-		if errs[i] == nil && !answers[i].ok {
-			errs[i] = answers[i].asError()
+		a, err := p.dispatch(ctx, q, &leg{entry: entries[i], access: reads, edit: e})
+		if err != nil {
+			errs[i] = err
+			return
 		}
+		defer a.release()
+		if !a.ok {
+			errs[i] = a.asError()
+			return
+		}
+		answers[i] = answer{raw: slices.Clone(a.raw), route: a.route}
 	})
 	for _, err := range errs {
 		if err != nil {
-			return answers, err
+			return nil, err
 		}
 	}
 	return answers, nil
-}
-
-// releaseAll releases some answers.
-func releaseAll(answers []answer) {
-	for i := range answers {
-		answers[i].release()
-	}
 }
 
 // document builds one document.

@@ -32,7 +32,6 @@ func stats(ctx context.Context, p *Proxy, q *request) error {
 	var answers []answer
 	if db != nil && len(db.entries) > 0 {
 		answers, err = p.gather(ctx, q, db.entries, edit{})
-		defer releaseAll(answers)
 		if err != nil {
 			return err
 		}
