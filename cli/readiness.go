@@ -38,6 +38,8 @@ const (
 const (
 	sendWork  = "let applications work through the proxies: they learn it within a minute"
 	firstMove = "complete a first move of a small chunk, or run drover demo"
+	noShard   = "no shard is registered"
+	addShard  = "drover shard add"
 )
 
 // answer is one question that an architect would ask, with what was measured.
@@ -278,6 +280,9 @@ func (e *evidence) spareApply() answer {
 // captured: is every shard captured?
 func (e *evidence) captured() answer {
 	x := answer{Question: "every shard is captured", Verdict: readyGood, Measured: fmt.Sprintf("%d shards", len(e.figures.Captures))}
+	if len(e.figures.Captures) == 0 {
+		x.Verdict, x.Measured, x.Advice = readyUnknown, noShard, addShard
+	}
 	var silent []string
 	for _, c := range e.figures.Captures {
 		if c.Silence == nil || *c.Silence > silentAfter.Seconds() {
@@ -333,6 +338,9 @@ func (e *evidence) stragglers() answer {
 // repairable: which shards can remediation mend?
 func (e *evidence) repairable() answer {
 	x := answer{Question: "shards with a declared layout", Verdict: readyGood, Measured: fmt.Sprintf("%d of %d", len(e.layouts), len(e.shards))}
+	if len(e.shards) == 0 {
+		x.Verdict, x.Measured, x.Advice = readyUnknown, noShard, addShard
+	}
 	if len(e.layouts) < len(e.shards) {
 		x.Verdict, x.Advice = readyLook, "drover shard layout set: without one nothing is mended"
 	}

@@ -103,7 +103,7 @@ func TestReadinessOfAnEmptyFleet(t *testing.T) {
 			unknown = append(unknown, x.Question)
 		}
 	}
-	require.Len(t, unknown, 8, "%v", unknown)
+	require.Len(t, unknown, 10, "%v", unknown)
 }
 
 // A part that cannot be reached makes an answer unknown, and does not hide what the

@@ -29,7 +29,7 @@ func (e *evidence) asked(x answer, none string, about func(shard.Beside) []shard
 	case len(silent) > 0:
 		x.Verdict, x.Measured, x.Advice = readyUnknown, strings.Join(silent, ", "), "bring it back, and ask again; drover shard check SHARD says what is wrong"
 	case len(e.surveyed) == 0:
-		x.Verdict, x.Measured, x.Advice = readyUnknown, "no shard is registered", "drover shard add"
+		x.Verdict, x.Measured, x.Advice = readyUnknown, noShard, addShard
 	default:
 		x.Verdict, x.Measured, x.Advice = readyGood, fmt.Sprintf("%s, on %d shards", none, len(e.surveyed)), ""
 	}
