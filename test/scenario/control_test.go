@@ -51,6 +51,7 @@ func (f *fleet) on(shard string) int {
 func TestLiveFleetUnderControl(t *testing.T) {
 	f := newFleet(t)
 	f.startWorker("worker")
+	f.settingsAndBack()
 	f.startWork(false)
 	a, b, c := f.names[0], f.names[1], f.names[2]
 	file := filepath.Join(t.TempDir(), "fleet.yaml")
@@ -84,6 +85,7 @@ placement:
 	require.Contains(t, out, "pin of "+string(f.hot.Chunk.ID))
 	require.Contains(t, out, "in place    yes")
 
+	f.reconciles()
 	f.upgradesAndBack(a, c)
 
 	rules, _, _ := strings.Cut(content, "placement:")
@@ -107,6 +109,61 @@ placement:
 	require.Zero(t, f.on(a), "it is empty")
 	f.check(false)
 	f.removes(a)
+}
+
+// settingsAndBack lets one proxy try settings, then both, and rolls back: two processes,
+// as nobody uses them yet.
+func (f *fleet) settingsAndBack() {
+	f.t.Helper()
+	file := filepath.Join(f.t.TempDir(), "settings.yaml")
+	require.NoError(f.t, os.WriteFile(file, []byte("proxy:\n  slow-request: 2s\n"), 0o600))
+	run := func(version int64) func() bool {
+		return func() bool {
+			live, err := f.store.LiveProxies(f.t.Context())
+			return err == nil && len(live) == 2 && live[0].Settings == version && live[1].Settings == version
+		}
+	}
+	require.True(f.t, eventually(f.t, run(0)), "the proxies do not live")
+	status, out, errs := f.drover("config", "diff", "-f", file)
+	require.Equal(f.t, 3, status, errs)
+	require.Contains(f.t, out, "proxy.slow-request")
+	require.True(f.t, eventually(f.t, func() bool { // on a slow machine a proxy may seem to be gone
+		status, out, errs = f.drover("config", "apply", "-f", file, "--on", "proxy-2", "--watch", "1s", "--yes")
+		return status == 0
+	}), "%s%s", out, errs)
+	all, err := f.store.AllSettings(f.t.Context(), 1)
+	require.NoError(f.t, err)
+	require.Equal(f.t, "proxy-2", all[0].Canary)
+	require.Contains(f.t, all[0].Outcome, "proxy-2 is as healthy as before")
+	require.True(f.t, eventually(f.t, run(all[0].Version)), "it is not on both")
+	status, _, errs = f.drover("config", "rollback", "--reason", "drill")
+	require.Zero(f.t, status, errs)
+	require.True(f.t, eventually(f.t, run(all[0].Version+1)), "it did not go back on both")
+}
+
+// reconciles sees that a quota that somebody has taken away comes back by a schedule.
+func (f *fleet) reconciles() {
+	f.t.Helper()
+	ctx := f.t.Context()
+	quota := func() string {
+		all, err := f.store.Policies(ctx)
+		require.NoError(f.t, err)
+		return string(all["app"])
+	}
+	was := quota()
+	require.NotEmpty(f.t, was)
+	require.NoError(f.t, f.store.SetPolicy(ctx, "app", []byte(`{}`)))
+	status, _, errs := f.drover("fleet", "reconcile", "start", "--execute")
+	require.Zero(f.t, status, errs)
+	require.True(f.t, eventually(f.t, func() bool { return quota() == was }), "the quota does not come back")
+	var out string
+	require.True(f.t, eventually(f.t, func() bool {
+		_, out, _ = f.drover("fleet", "reconcile", "status")
+		return strings.Contains(out, "made quota.set")
+	}), "%s", out)
+	require.Contains(f.t, out, "nothing has to move")
+	status, _, errs = f.drover("fleet", "reconcile", "stop")
+	require.Zero(f.t, status, errs)
 }
 
 // upgradesAndBack moves what is on a shard to one that is said to be newer, goes back,
