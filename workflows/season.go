@@ -176,7 +176,7 @@ func (s *season) wane(ctx workflow.Context) error {
 func (s *season) carryOut(ctx workflow.Context, kind string, id *string, p contract.SeasonPlan) error {
 	child, started, held := startIntent(ctx, contract.RebalanceInput{
 		Kind: kind, Subject: s.in.Name, Moves: p.Plan.Moves, Emptied: p.Plan.Emptied, FiguresAt: p.Plan.FiguresAt, AtOnce: s.in.AtOnce, BurnIn: s.in.BurnIn,
-		Approval: s.in.Approval, Complete: s.in.Complete, RequestedBy: s.in.RequestedBy, Reason: s.state.ID + ": " + s.in.Reason,
+		Approval: s.in.Approval, Complete: s.in.Complete, RequestedBy: s.in.RequestedBy, Reason: strings.TrimSuffix(s.state.ID+": "+s.in.Reason, ": "),
 	}, kind+" for the season "+s.in.Name)
 	if started == "" {
 		return s.hold(ctx, held)
