@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -24,10 +25,16 @@ func newShardAdd(a *app) *cobra.Command {
 	var uri string
 	var others bool
 	c := &cobra.Command{
-		Use: "add NAME --uri mongodb://ROOT:PASSWORD@HOST", Short: "Register a replica set and start its capture", Args: cobra.ExactArgs(1),
+		Use: "add NAME [--uri mongodb://ROOT:PASSWORD@HOST]", Short: "Register a replica set and start its capture", Args: cobra.ExactArgs(1),
 		Long: "Register a replica set and start its capture. The credentials are used once, to make Drover's users, and never stored.\n" +
-			"Running it again repairs what is missing.",
+			"Running it again repairs what is missing. A shard of the dev stack needs no --uri.",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if uri == "" {
+				uri = a.stackShard(args[0])
+			}
+			if uri == "" {
+				return &usageError{errors.New("--uri must be given: the dev stack has no shard " + args[0])}
+			}
 			return a.withStore(cmd, func(ctx context.Context, store *metadata.Store) error {
 				sh, err := shard.Bootstrap(ctx, uri, args[0], a.cfg.Secret, shard.BootstrapOptions{AllowOtherWriters: others})
 				if err != nil {
@@ -43,11 +50,21 @@ func newShardAdd(a *app) *cobra.Command {
 			})
 		},
 	}
-	c.Flags().StringVar(&uri, "uri", "", "connection string with an administrator's credentials (needed)")
+	c.Flags().StringVar(&uri, "uri", "", "connection string with an administrator's credentials; empty: of the dev stack's shard of that name")
 	c.Flags().BoolVar(&others, "allow-other-writers", false, "register although other users may write to it")
-	_ = c.MarkFlagRequired("uri")
 	a.cfg.Flags(c.Flags(), config.Common)
 	return c
+}
+
+// stackShard is the administrator's address of a shard of the dev stack, empty when
+// there is none of that name.
+func (a *app) stackShard(name string) string {
+	s := a.runningStack()
+	if s == nil {
+		return ""
+	}
+	access, _ := s.Shard(name)
+	return access.AdminURI
 }
 
 // startCapture makes sure that a shard's capture runs.

@@ -122,6 +122,7 @@ func TestMisuse(t *testing.T) {
 		"migrate start":                                "accepts 1 arg(s)",
 		"migrate start flights/0001":                   "--to must be given",
 		"migrate start flights/0001 --too a":           "unknown flag: --too",
+		"shard add nowhere":                            "--uri must be given",
 		"migrate status a b":                           "see drover migrate status --help",
 		"version --output yaml":                        `--output "yaml": want table or json`,
 		"shard remediate a --execute --abort":          "none of the others can be",
