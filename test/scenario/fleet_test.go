@@ -17,11 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
-	enumspb "go.temporal.io/api/enums/v1"
-	"go.temporal.io/api/operatorservice/v1"
-	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"drover/chunk"
 	"drover/contract"
@@ -109,7 +105,7 @@ func (f *fleet) found(first func()) {
 	f.store, err = metadata.Open(ctx, dsn)
 	require.NoError(t, err)
 	t.Cleanup(f.store.Close)
-	f.temporal = newNamespace(t, address, namespace)
+	f.temporal = testkit.Namespace(t, address, namespace)
 	f.starter = starter.New(f.temporal)
 	first()
 	require.NoError(t, f.store.Migrate(ctx))
@@ -126,43 +122,6 @@ func (f *fleet) found(first func()) {
 		f.startProxy(fmt.Sprintf("proxy-%d", i+1))
 	}
 }
-
-// newNamespace makes a Temporal namespace of the test's own: task queues have
-// fixed names.
-func newNamespace(t *testing.T, address, namespace string) client.Client {
-	t.Helper()
-	ctx := t.Context()
-	c, err := client.DialContext(ctx, client.Options{HostPort: address, Namespace: namespace, Logger: quiet{}})
-	require.NoError(t, err)
-	t.Cleanup(c.Close)
-	_, err = c.WorkflowService().RegisterNamespace(ctx, &workflowservice.RegisterNamespaceRequest{
-		Namespace: namespace, WorkflowExecutionRetentionPeriod: durationpb.New(24 * time.Hour),
-	})
-	require.NoError(t, err)
-	attributes := map[string]enumspb.IndexedValueType{
-		"ChunkID": enumspb.INDEXED_VALUE_TYPE_KEYWORD, "SourceShard": enumspb.INDEXED_VALUE_TYPE_KEYWORD,
-		"TargetShard": enumspb.INDEXED_VALUE_TYPE_KEYWORD, "MigrationStep": enumspb.INDEXED_VALUE_TYPE_KEYWORD,
-		"ShardName": enumspb.INDEXED_VALUE_TYPE_KEYWORD, "StepStartedAt": enumspb.INDEXED_VALUE_TYPE_DATETIME,
-		"NeedsAttention": enumspb.INDEXED_VALUE_TYPE_BOOL,
-	}
-	require.Eventually(t, func() bool { // a new namespace takes a moment to be seen everywhere
-		_, err = c.OperatorService().AddSearchAttributes(ctx, &operatorservice.AddSearchAttributesRequest{Namespace: namespace, SearchAttributes: attributes})
-		return err == nil || strings.Contains(err.Error(), "already exist")
-	}, patience, 100*time.Millisecond)
-	require.Eventually(t, func() bool {
-		l, err := c.OperatorService().ListSearchAttributes(ctx, &operatorservice.ListSearchAttributesRequest{Namespace: namespace})
-		return err == nil && len(l.GetCustomAttributes()) >= len(attributes)
-	}, patience, 100*time.Millisecond)
-	return c
-}
-
-// quiet is a logger of Temporal's client that says nothing.
-type quiet struct{}
-
-func (quiet) Debug(string, ...any) {}
-func (quiet) Info(string, ...any)  {}
-func (quiet) Warn(string, ...any)  {}
-func (quiet) Error(string, ...any) {}
 
 // process is a worker or a proxy.
 type process struct {
