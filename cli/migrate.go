@@ -263,7 +263,7 @@ func (a *app) watch(ctx context.Context, s *starter.Starter, id chunk.ID) error 
 		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return &exitError{exitFailed} // a person has seen enough; nothing is to be said
 		case <-tick.C:
 		}
 	}
