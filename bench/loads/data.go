@@ -1,4 +1,6 @@
-package main
+// Package loads is documents, servers and imports to measure loads with: what the
+// import does, beside what a client can do at most.
+package loads
 
 import (
 	"context"
@@ -22,11 +24,11 @@ import (
 
 // Shape of the data and of the loads.
 const (
-	collectionName = "docs"
-	sourceDB       = "bench_0001_p1"
-	padding        = 250
-	batchSize      = 1000 // what the import uses
-	loaders        = 3    // likewise
+	Collection = "docs"
+	SourceDB   = "bench_0001_p1"
+	Padding    = 250
+	batchSize  = 1000 // what the import uses
+	loaders    = 3    // likewise
 )
 
 // document number n: _id is random, and so are a, b, c and d, of which no two
@@ -41,7 +43,7 @@ func document(n, pad int) bson.D {
 }
 
 // documents makes n of them, encoded, each with so much padding.
-func documents(n, pad int) ([]bson.Raw, error) {
+func Documents(n, pad int) ([]bson.Raw, error) {
 	out := make([]bson.Raw, n)
 	for i := range out {
 		doc, err := bson.Marshal(document(i, pad))
@@ -53,8 +55,8 @@ func documents(n, pad int) ([]bson.Raw, error) {
 	return out, nil
 }
 
-// sortedAs gives documents in the order in which the import loads them.
-func sortedAs(docs []bson.Raw, o bulkimport.Order) ([]bson.Raw, error) {
+// SortedAs gives documents in the order in which the import loads them.
+func SortedAs(docs []bson.Raw, o bulkimport.Order) ([]bson.Raw, error) {
 	type entry struct {
 		key chunk.Key
 		doc bson.Raw
@@ -75,20 +77,21 @@ func sortedAs(docs []bson.Raw, o bulkimport.Order) ([]bson.Raw, error) {
 	return out, nil
 }
 
-// Indexes of the collections that are measured.
-func prefixed(n int) []bson.D {
+// Prefixed are indexes of the collections that are measured; they begin alike.
+func Prefixed(n int) []bson.D {
 	return []bson.D{
 		{{Key: "a", Value: 1}}, {{Key: "a", Value: 1}, {Key: "b", Value: 1}}, {{Key: "a", Value: 1}, {Key: "c", Value: 1}}, {{Key: "a", Value: 1}, {Key: "d", Value: 1}},
 	}[:n]
 }
 
-func independent(n int) []bson.D {
+// Independent are indexes of which no two begin alike.
+func Independent(n int) []bson.D {
 	return []bson.D{{{Key: "a", Value: 1}}, {{Key: "b", Value: 1}}, {{Key: "c", Value: 1}}, {{Key: "d", Value: 1}}}[:n]
 }
 
-// catalog describes the collection to the import.
-func catalog(indexes []bson.D) (chunk.Collection, error) {
-	c := chunk.Collection{Name: collectionName, ShardKey: "_id"}
+// Catalog describes the collection to the import.
+func Catalog(indexes []bson.D) (chunk.Collection, error) {
+	c := chunk.Collection{Name: Collection, ShardKey: "_id"}
 	for i, key := range indexes {
 		spec, err := bson.Marshal(bson.D{{Key: "v", Value: 2}, {Key: "key", Value: key}, {Key: "name", Value: fmt.Sprintf("i%d", i)}})
 		if err != nil {
@@ -99,16 +102,16 @@ func catalog(indexes []bson.D) (chunk.Collection, error) {
 	return c, nil
 }
 
-// provision makes an empty collection with its indexes.
-func provision(ctx context.Context, db *mongo.Database, indexes []bson.D) error {
+// Provision makes an empty collection with its indexes.
+func Provision(ctx context.Context, db *mongo.Database, indexes []bson.D) error {
 	if err := db.Drop(ctx); err != nil {
 		return err
 	}
-	if err := db.CreateCollection(ctx, collectionName); err != nil {
+	if err := db.CreateCollection(ctx, Collection); err != nil {
 		return err
 	}
 	for i, key := range indexes {
-		_, err := db.Collection(collectionName).Indexes().CreateOne(ctx, mongo.IndexModel{Keys: key, Options: options.Index().SetName(fmt.Sprintf("i%d", i))})
+		_, err := db.Collection(Collection).Indexes().CreateOne(ctx, mongo.IndexModel{Keys: key, Options: options.Index().SetName(fmt.Sprintf("i%d", i))})
 		if err != nil {
 			return err
 		}
@@ -116,15 +119,15 @@ func provision(ctx context.Context, db *mongo.Database, indexes []bson.D) error 
 	return nil
 }
 
-// insertAll inserts documents in the order in which they are, each inserter in its
+// InsertAll inserts documents in the order in which they are, each inserter in its
 // own part of it, until all are there or the limit is over. It is what a client
 // can do at most.
-func insertAll(ctx context.Context, db *mongo.Database, docs []bson.Raw, limit time.Duration) (*meter, error) {
-	c := db.Collection(collectionName, options.Collection().SetWriteConcern(writeconcern.Majority()))
-	m := &meter{}
+func InsertAll(ctx context.Context, db *mongo.Database, docs []bson.Raw, limit time.Duration) (*Meter, error) {
+	c := db.Collection(Collection, options.Collection().SetWriteConcern(writeconcern.Majority()))
+	m := &Meter{}
 	var done atomic.Int64
 	began := time.Now()
-	m.note(began, 0)
+	m.Note(began, 0)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	g, inner := errgroup.WithContext(ctx)
@@ -141,14 +144,14 @@ func insertAll(ctx context.Context, db *mongo.Database, docs []bson.Raw, limit t
 					return err
 				}
 				part = part[n:]
-				m.note(time.Now(), float64(done.Add(int64(n))))
+				m.Note(time.Now(), float64(done.Add(int64(n))))
 			}
 			return nil
 		})
 	}
 	err := g.Wait()
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) || mongo.IsTimeout(err) { // the cap
-		m.note(time.Now(), float64(done.Load()))
+		m.Note(time.Now(), float64(done.Load()))
 		err = nil
 	}
 	return m, err

@@ -1,4 +1,4 @@
-package main
+package loads
 
 import (
 	"context"
@@ -16,42 +16,43 @@ import (
 	"drover/devstack"
 )
 
-// servers are shards and a bucket of a part's own.
-type servers struct {
-	dir    string
+// Servers are shards and a bucket of a measurement's own.
+type Servers struct {
+	Dir    string
 	tools  devstack.Tools
 	shards []*devstack.ShardServer
 	conns  []*mongo.Client
-	bucket bulkimport.Bucket
-	synced bool // each commit is synced: the peer of what runs on a fleet
+	Bucket bulkimport.Bucket
+	Synced bool // each commit is synced: the peer of what runs on a fleet
 }
 
-// startServers starts the bucket in a folder that is made anew.
-func (b *bench) startServers(ctx context.Context, name string) (*servers, error) {
-	s := &servers{dir: filepath.Join(b.o.dir, name)}
-	if err := os.RemoveAll(s.dir); err != nil {
+// Start starts the bucket in a folder that is made anew. Stop the servers, also when
+// it fails.
+func Start(ctx context.Context, dir string) (*Servers, error) {
+	s := &Servers{Dir: dir}
+	if err := os.RemoveAll(s.Dir); err != nil {
 		return s, err
 	}
 	var err error
 	if s.tools, err = devstack.NewTools(); err != nil {
 		return s, err
 	}
-	stack, err := devstack.Up(ctx, devstack.Options{Dir: filepath.Join(s.dir, "stack"), Parts: []string{"s3"}}, func(string, string) {})
+	stack, err := devstack.Up(ctx, devstack.Options{Dir: filepath.Join(s.Dir, "stack"), Parts: []string{"s3"}}, func(string, string) {})
 	if err != nil {
 		return s, err
 	}
-	s.bucket = bulkimport.Bucket{Client: stack.S3.Client(), Name: stack.S3.Bucket}
+	s.Bucket = bulkimport.Bucket{Client: stack.S3.Client(), Name: stack.S3.Bucket}
 	return s, nil
 }
 
-// shard starts a shard with so much cache. Nothing is killed here, so that it need
+// Shard starts a shard with so much cache. Nothing is killed here, so that it need
 // not sync each commit; neither need those of the peers, which use the same ones.
-func (s *servers) shard(ctx context.Context, name string, cacheMB int) (*mongo.Client, devstack.ShardAccess, error) {
-	server, err := devstack.NewShard(filepath.Join(s.dir, name), name, s.tools)
+func (s *Servers) Shard(ctx context.Context, name string, cacheMB int) (*mongo.Client, devstack.ShardAccess, error) {
+	server, err := devstack.NewShard(filepath.Join(s.Dir, name), name, s.tools)
 	if err != nil {
 		return nil, devstack.ShardAccess{}, err
 	}
-	server.Tune(cacheMB, !s.synced)
+	server.Tune(cacheMB, !s.Synced)
 	s.shards = append(s.shards, server)
 	if err := server.Start(ctx); err != nil {
 		return nil, server.Access(), err
@@ -64,8 +65,8 @@ func (s *servers) shard(ctx context.Context, name string, cacheMB int) (*mongo.C
 	return c, server.Access(), nil
 }
 
-// stopShards ends the shards, so that the next side has the machine for itself.
-func (s *servers) stopShards(ctx context.Context) error {
+// StopShards ends the shards, so that the next side has the machine for itself.
+func (s *Servers) StopShards(ctx context.Context) error {
 	var errs []error
 	for _, c := range s.conns {
 		errs = append(errs, c.Disconnect(ctx))
@@ -77,14 +78,14 @@ func (s *servers) stopShards(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// stop ends everything and removes it.
-func (s *servers) stop(ctx context.Context) error {
-	err := s.stopShards(ctx)
-	return errors.Join(err, devstack.Reset(ctx, devstack.Options{Dir: filepath.Join(s.dir, "stack")}, func(string, string) {}), os.RemoveAll(s.dir))
+// Stop ends everything and removes it.
+func (s *Servers) Stop(ctx context.Context) error {
+	err := s.StopShards(ctx)
+	return errors.Join(err, devstack.Reset(ctx, devstack.Options{Dir: filepath.Join(s.Dir, "stack")}, func(string, string) {}), os.RemoveAll(s.Dir))
 }
 
-// mark writes a marker and gives the cluster time at which a change stream shows it.
-func mark(ctx context.Context, c *mongo.Client) (bson.Timestamp, error) {
+// Mark writes a marker and gives the cluster time at which a change stream shows it.
+func Mark(ctx context.Context, c *mongo.Client) (bson.Timestamp, error) {
 	markers := c.Database(chunk.SystemDatabase).Collection(chunk.MarkersCollection)
 	stream, err := markers.Watch(ctx, mongo.Pipeline{})
 	if err != nil {
@@ -101,8 +102,8 @@ func mark(ctx context.Context, c *mongo.Client) (bson.Timestamp, error) {
 	return bson.Timestamp{T: t, I: i}, nil
 }
 
-// stopShard ends one shard and removes what it holds.
-func (s *servers) stopShard(ctx context.Context, name string) error {
+// StopShard ends one shard and removes what it holds.
+func (s *Servers) StopShard(ctx context.Context, name string) error {
 	for i, x := range s.shards {
 		if x.Access().Name == name {
 			err := errors.Join(s.conns[i].Disconnect(ctx), x.Stop(ctx), os.RemoveAll(x.Dir()))

@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"golang.org/x/sync/errgroup"
 
+	"drover/bench/loads"
 	"drover/chunk"
 	"drover/contract"
 	"drover/demo"
@@ -100,7 +101,7 @@ func createMany(ctx context.Context, b *bench, f *demo.Fleet) ([]chunk.ID, error
 	g.SetLimit(8)
 	for n := range manyPerChunk * b.o.moves {
 		g.Go(func() error {
-			_, err := docs.InsertOne(inner, bson.D{{Key: "_id", Value: n}, {Key: "k", Value: fmt.Sprintf("k%06d", n)}, {Key: "n", Value: n}, {Key: "pad", Value: strings.Repeat("x", padding)}})
+			_, err := docs.InsertOne(inner, bson.D{{Key: "_id", Value: n}, {Key: "k", Value: fmt.Sprintf("k%06d", n)}, {Key: "n", Value: n}, {Key: "pad", Value: strings.Repeat("x", loads.Padding)}})
 			return err
 		})
 	}

@@ -15,6 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"golang.org/x/sync/errgroup"
 
+	"drover/bench/loads"
 	"drover/chunk"
 	"drover/contract"
 	"drover/demo"
@@ -108,7 +109,7 @@ func (m *onFleet) fill(ctx context.Context) error {
 			for n := from; n < min(from+1000, total); n++ {
 				docs = append(docs, bson.D{
 					{Key: "_id", Value: n}, {Key: "origin", Value: m.origin(n)}, {Key: "date", Value: time.Unix(int64(n*7919%total), 0)},
-					{Key: "v", Value: -1}, {Key: "pad", Value: strings.Repeat("x", padding)},
+					{Key: "v", Value: -1}, {Key: "pad", Value: strings.Repeat("x", loads.Padding)},
 				})
 			}
 			_, err := m.rows.InsertMany(inner, docs, options.InsertMany().SetOrdered(false))
@@ -330,20 +331,20 @@ func (m *onFleet) peerApplies(ctx context.Context) (err error) {
 	if !m.b.onPath("pcsm") {
 		return nil
 	}
-	s, err := m.b.startServers(ctx, "peer")
-	defer func() { err = errors.Join(err, s.stop(context.WithoutCancel(ctx))) }()
+	s, err := loads.Start(ctx, filepath.Join(m.b.o.dir, "peer"))
+	defer func() { err = errors.Join(err, s.Stop(context.WithoutCancel(ctx))) }()
 	if err != nil {
 		return err
 	}
-	s.synced = true
-	from, source, err := s.shard(ctx, "source", 512)
+	s.Synced = true
+	from, source, err := s.Shard(ctx, "source", 512)
 	if err != nil {
 		return err
 	}
-	docs := from.Database(sourceDB).Collection(collectionName)
+	docs := from.Database(loads.SourceDB).Collection(loads.Collection)
 	var all []any
 	for n := range changed {
-		all = append(all, bson.D{{Key: "_id", Value: n}, {Key: "v", Value: -1}, {Key: "pad", Value: strings.Repeat("x", padding)}})
+		all = append(all, bson.D{{Key: "_id", Value: n}, {Key: "v", Value: -1}, {Key: "pad", Value: strings.Repeat("x", loads.Padding)}})
 	}
 	if _, err := docs.InsertMany(ctx, all); err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
+	"drover/bench/loads"
 	"drover/devstack"
 )
 
@@ -34,35 +35,35 @@ func (b *bench) onPath(programs ...string) bool {
 // dumpRestore copies the collection with mongodump and mongorestore into a server of
 // its own and gives the documents per second, 0 where the tools are not there. With
 // indexes, they are in place before.
-func (b *bench) dumpRestore(ctx context.Context, s *servers, source devstack.ShardAccess, cache int, indexes []bson.D) (float64, error) {
+func (b *bench) dumpRestore(ctx context.Context, s *loads.Servers, source devstack.ShardAccess, cache int, indexes []bson.D) (float64, error) {
 	if !b.onPath("mongodump", "mongorestore") {
 		return 0, nil
 	}
-	to, access, err := s.shard(ctx, "restored", cache)
+	to, access, err := s.Shard(ctx, "restored", cache)
 	if err != nil {
 		return 0, err
 	}
 	if len(indexes) > 0 {
-		if err := provision(ctx, to.Database(sourceDB), indexes); err != nil {
+		if err := loads.Provision(ctx, to.Database(loads.SourceDB), indexes); err != nil {
 			return 0, err
 		}
 	}
 	limited, cancel := context.WithTimeout(ctx, b.o.limit)
 	defer cancel()
 	began := time.Now()
-	dump := exec.CommandContext(limited, "mongodump", "--uri", source.AdminURI, "--db", sourceDB, "--collection", collectionName, "--archive", "--quiet")
+	dump := exec.CommandContext(limited, "mongodump", "--uri", source.AdminURI, "--db", loads.SourceDB, "--collection", loads.Collection, "--archive", "--quiet")
 	restore := exec.CommandContext(limited, "mongorestore", "--uri", access.AdminURI, "--archive", "--numInsertionWorkersPerCollection", "4", "--quiet") //nolint:gosec // our own server
 	err = pipe(dump, restore)
 	took := time.Since(began)
 	if err != nil && limited.Err() == nil {
 		return 0, fmt.Errorf("mongodump | mongorestore: %w", err)
 	}
-	n, err := to.Database(sourceDB).Collection(collectionName).EstimatedDocumentCount(ctx)
+	n, err := to.Database(loads.SourceDB).Collection(loads.Collection).EstimatedDocumentCount(ctx)
 	if err != nil {
 		return 0, err
 	}
 	b.say("mongodump | mongorestore: %d documents in %s, %.0f/s", n, took.Round(time.Millisecond), float64(n)/took.Seconds())
-	return float64(n) / took.Seconds(), s.stopShard(ctx, access.Name)
+	return float64(n) / took.Seconds(), s.StopShard(ctx, access.Name)
 }
 
 // pipe runs two programs, the output of the first being the input of the second.
@@ -88,7 +89,7 @@ type pcsm struct {
 }
 
 // startPCSM starts it between two shards.
-func (b *bench) startPCSM(ctx context.Context, s *servers, source, target devstack.ShardAccess) (*pcsm, error) {
+func (b *bench) startPCSM(ctx context.Context, s *loads.Servers, source, target devstack.ShardAccess) (*pcsm, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -98,7 +99,7 @@ func (b *bench) startPCSM(ctx context.Context, s *servers, source, target devsta
 		return nil, err
 	}
 	p := &pcsm{port: port}
-	if p.log, err = os.Create(filepath.Join(s.dir, "pcsm.log")); err != nil {
+	if p.log, err = os.Create(filepath.Join(s.Dir, "pcsm.log")); err != nil {
 		return nil, err
 	}
 	p.cmd = exec.Command("pcsm", "--source", source.AdminURI, "--target", target.AdminURI, "--port", strconv.Itoa(port), "--reset-state") //nolint:gosec,noctx // stopped by hand
@@ -178,7 +179,7 @@ func (p *pcsm) begin(ctx context.Context, flags ...string) error {
 	if err := p.until(ctx, func(pcsmStatus) bool { return true }); err != nil {
 		return err
 	}
-	args := append([]string{"start", "--port", strconv.Itoa(p.port), "--include-namespaces", sourceDB + "." + collectionName}, flags...)
+	args := append([]string{"start", "--port", strconv.Itoa(p.port), "--include-namespaces", loads.SourceDB + "." + loads.Collection}, flags...)
 	out, err := exec.CommandContext(ctx, "pcsm", args...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("pcsm start: %w: %s", err, out)
@@ -188,11 +189,11 @@ func (p *pcsm) begin(ctx context.Context, flags ...string) error {
 
 // pcsmCopy copies the collection with Percona ClusterSync into a server of its own
 // and gives the documents per second, 0 where it is not there.
-func (b *bench) pcsmCopy(ctx context.Context, s *servers, source devstack.ShardAccess, cache int) (float64, error) {
+func (b *bench) pcsmCopy(ctx context.Context, s *loads.Servers, source devstack.ShardAccess, cache int) (float64, error) {
 	if !b.onPath("pcsm") {
 		return 0, nil
 	}
-	to, access, err := s.shard(ctx, "synced", cache)
+	to, access, err := s.Shard(ctx, "synced", cache)
 	if err != nil {
 		return 0, err
 	}
@@ -212,7 +213,7 @@ func (b *bench) pcsmCopy(ctx context.Context, s *servers, source devstack.ShardA
 	if err != nil && limited.Err() == nil {
 		return 0, err
 	}
-	n, err := to.Database(sourceDB).Collection(collectionName).EstimatedDocumentCount(ctx)
+	n, err := to.Database(loads.SourceDB).Collection(loads.Collection).EstimatedDocumentCount(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -222,11 +223,11 @@ func (b *bench) pcsmCopy(ctx context.Context, s *servers, source devstack.ShardA
 
 // pcsmApply gives the rate at which Percona ClusterSync applies updates that were
 // written while it was paused, 0 where it is not there.
-func (b *bench) pcsmApply(ctx context.Context, s *servers, write func(context.Context, *mongo.Client) (int, error), from *mongo.Client, source devstack.ShardAccess) (float64, error) {
+func (b *bench) pcsmApply(ctx context.Context, s *loads.Servers, write func(context.Context, *mongo.Client) (int, error), from *mongo.Client, source devstack.ShardAccess) (float64, error) {
 	if !b.onPath("pcsm") {
 		return 0, nil
 	}
-	_, access, err := s.shard(ctx, "synced", 512)
+	_, access, err := s.Shard(ctx, "synced", 512)
 	if err != nil {
 		return 0, err
 	}
