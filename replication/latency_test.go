@@ -109,3 +109,15 @@ func TestQueueBoundsItsBytes(t *testing.T) {
 	_, _, err = q.peek()
 	require.ErrorIs(t, err, errStopped)
 }
+
+// An idle lane that saved its position was 292 years behind until its next change:
+// what is saved there has no time of its own.
+func TestSavedPositionIsNoLag(t *testing.T) {
+	t.Parallel()
+	g := newGauge()
+	g.passed(&batch{wall: time.Now()}, 0)
+	before := g.lag
+	g.passed(&batch{pos: position{seq: 7}}, 0)
+	require.Equal(t, before, g.lag)
+	require.EqualValues(t, 7, g.status.Seq)
+}

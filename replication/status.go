@@ -91,7 +91,9 @@ func (g *gauge) passed(b *batch, docs int) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.lag = now.Sub(b.wall)
+	if !b.wall.IsZero() { // else only a position was saved, which is nobody's time
+		g.lag = now.Sub(b.wall)
+	}
 	g.status.Seq, g.status.Offset, g.status.Trouble = b.pos.seq, b.pos.offset, ""
 	g.status.Applied += int64(len(b.items))
 	if b.marker != nil {
