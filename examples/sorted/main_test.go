@@ -23,7 +23,7 @@ func TestLesson(t *testing.T) {
 	var out bytes.Buffer
 	r, err := lesson(t.Context(), &out, t.TempDir(), size{documents: documents, cacheMB: 64})
 	require.NoError(t, err, out.String())
-	require.Equal(t, "a, _id", r.order.String())
+	require.Equal(t, "a", r.order.Fields[0].Path, "what all three begin with")
 	require.EqualValues(t, documents, r.copied)
 	require.EqualValues(t, documents, r.there)
 	for i := range 3 {
