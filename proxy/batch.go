@@ -296,7 +296,8 @@ func (p *Proxy) doTurns(ctx context.Context, b *batch, st step) error {
 		if err := p.take(ctx, b, &r, st.indexes); err != nil {
 			return err
 		}
-		if b.sum.n > before || len(b.sum.errors) > 0 {
+		// Other statements' errors say nothing about this one.
+		if b.sum.n > before || b.statements[st.indexes[0]].failed {
 			return nil
 		}
 	}

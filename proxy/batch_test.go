@@ -78,6 +78,33 @@ func TestStatementThatFailsOnSeveralChunks(t *testing.T) {
 	}
 }
 
+// An update without the shard key ended at the first chunk that it asked when another
+// statement of its unordered batch had failed: its document stayed as it was.
+func TestTurnsGoOnBesideErrors(t *testing.T) {
+	t.Parallel()
+
+	asked := 0
+	f, _, _ := newScripted(t, 2, func(s *sent) bson.D {
+		update := s.list(t, "updates")[0]
+		if update.Lookup("q").Document().Lookup("origin").Type != 0 {
+			return bson.D{{Key: "n", Value: 0}, {Key: "writeErrors", Value: bson.A{bson.D{{Key: "index", Value: 0}, {Key: "code", Value: 9}}}}}
+		}
+		if asked++; asked == 1 {
+			return bson.D{{Key: "n", Value: 0}, {Key: "nModified", Value: 0}} // the document is on the other chunk
+		}
+		return bson.D{{Key: "n", Value: 1}, {Key: "nModified", Value: 1}}
+	})
+	set := bson.D{{Key: "$set", Value: bson.D{{Key: "a", Value: 1}}}}
+	got := dialRaw(t, f.start(Config{})).run(bson.D{
+		{Key: "update", Value: "legs"}, {Key: "$db", Value: testDatabase}, {Key: "ordered", Value: false}, {Key: "updates", Value: bson.A{
+			bson.D{{Key: "q", Value: bson.D{{Key: "n", Value: 5}}}, {Key: "u", Value: set}},
+			bson.D{{Key: "q", Value: bson.D{{Key: "origin", Value: "x"}}}, {Key: "u", Value: set}},
+		}},
+	})
+	require.Equal(t, int64(1), numberAt(got, "n"), "%v", got)
+	require.Equal(t, 2, asked)
+}
+
 // What a target touches is found by its points and ranges, and is what lies there.
 func TestTargetedChunks(t *testing.T) {
 	t.Parallel()
