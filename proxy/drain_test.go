@@ -76,6 +76,10 @@ func TestDriversLeaveAnEndingProxy(t *testing.T) {
 		SetHeartbeatInterval(500*time.Millisecond).SetMonitor(monitor), as("loader", "loaderloader", "admin"))
 	require.NoError(t, err)
 	l := startUnrepeatable(c.Database(testDatabase).Collection("legs"), 8)
+	t.Cleanup(func() { // when it has failed: the first proxy lingers while somebody is there
+		l.end()
+		_ = c.Disconnect(context.Background())
+	})
 	l.progress(t, 20)
 	first.end()
 	require.Eventually(t, func() bool { return last.Load() > 500 || len(l.errs) > 0 }, 3*waitFor, tick, "the driver does not leave")
@@ -94,6 +98,7 @@ func TestDriversLeaveAnEndingProxy(t *testing.T) {
 // unrepeatable is a load of which no driver repeats the half.
 type unrepeatable struct {
 	ended  chan struct{}
+	end    func() // closes ended, and waits for the clients
 	counts []atomic.Int64
 	errs   chan error
 	wg     sync.WaitGroup
@@ -102,6 +107,10 @@ type unrepeatable struct {
 // startUnrepeatable runs n clients.
 func startUnrepeatable(c *mongo.Collection, n int) *unrepeatable {
 	l := &unrepeatable{ended: make(chan struct{}), counts: make([]atomic.Int64, n), errs: make(chan error, n)}
+	l.end = sync.OnceFunc(func() {
+		close(l.ended)
+		l.wg.Wait()
+	})
 	filter, change := bson.D{{Key: "origin", Value: "x"}}, bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}}
 	for i := range n {
 		l.wg.Go(func() {
@@ -141,8 +150,7 @@ func (l *unrepeatable) progress(t *testing.T, n int64) {
 // stop ends the load, which must have met no error.
 func (l *unrepeatable) stop(t *testing.T) {
 	t.Helper()
-	close(l.ended)
-	l.wg.Wait()
+	l.end()
 	close(l.errs)
 	for err := range l.errs {
 		require.NoError(t, err)
