@@ -62,15 +62,9 @@ func (i *Importer) Load(ctx context.Context, name string) (Result, error) {
 	if err := i.Bucket.record(ctx, beginKey(i.Migration, name), loadedStretch{}); err != nil {
 		return result, err
 	}
-	var sum loadedStretch
-	for _, runs := range groups {
-		done, err := i.loadRuns(ctx, name, runs)
-		if err != nil {
-			return result, err
-		}
-		sum.Documents += done.Documents
-		sum.Bytes += done.Bytes
-		sum.Parked += done.Parked
+	sum, err := i.loadGroups(ctx, name, groups)
+	if err != nil {
+		return result, err
 	}
 	result.Parked = sum.Parked
 	if sum.Documents != want.Documents || sum.Bytes != want.Bytes {
@@ -116,6 +110,20 @@ next:
 		groups = append(groups, []stored{r})
 	}
 	return groups, nil
+}
+
+// loadGroups loads groups of runs one after the other.
+func (i *Importer) loadGroups(ctx context.Context, name string, groups [][]stored) (sum loadedStretch, err error) {
+	for _, runs := range groups {
+		done, err := i.loadRuns(ctx, name, runs)
+		if err != nil {
+			return sum, err
+		}
+		sum.Documents += done.Documents
+		sum.Bytes += done.Bytes
+		sum.Parked += done.Parked
+	}
+	return sum, nil
 }
 
 // loadRuns loads runs that are sorted alike.

@@ -2,6 +2,7 @@
 package workflows
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -143,18 +144,8 @@ func checkInput(in *contract.MigrateInput) error {
 	if err := checkWatch(in, invalid); err != nil {
 		return err
 	}
-	if in.OnMismatch == "" {
-		in.OnMismatch = contract.BlockOnMismatch
-	}
-	switch in.OnMismatch {
-	case contract.BlockOnMismatch, contract.RepairOnMismatch, contract.PageOnMismatch:
-	case contract.RestartOnMismatch:
-		if in.Reshape != nil { // its lanes count together what each of them has skipped
-			return invalid("onMismatch is %q, which is for moves; a split or merge waits for an operator", in.OnMismatch)
-		}
-	default:
-		return invalid("onMismatch is %q; want %q, %q, %q or %q", in.OnMismatch,
-			contract.BlockOnMismatch, contract.RepairOnMismatch, contract.RestartOnMismatch, contract.PageOnMismatch)
+	if err := checkOnMismatch(in); err != nil {
+		return invalid("%s", err)
 	}
 	if err := checkOnDDL(in.OnDDL); err != nil {
 		return invalid("%s", err)
@@ -173,6 +164,23 @@ func checkInput(in *contract.MigrateInput) error {
 		in.BurnIn = contract.Duration(burnIn)
 	}
 	return nil
+}
+
+// checkOnMismatch says what is wrong with a policy, and fills in the default.
+func checkOnMismatch(in *contract.MigrateInput) error {
+	in.OnMismatch = cmp.Or(in.OnMismatch, contract.BlockOnMismatch)
+	switch in.OnMismatch {
+	case contract.BlockOnMismatch, contract.RepairOnMismatch, contract.PageOnMismatch:
+		return nil
+	case contract.RestartOnMismatch:
+		if in.Reshape != nil { // its lanes count together what each of them has skipped
+			return fmt.Errorf("onMismatch is %q, which is for moves; a split or merge waits for an operator", in.OnMismatch)
+		}
+		return nil
+	default:
+		return fmt.Errorf("onMismatch is %q; want %q, %q, %q or %q", in.OnMismatch,
+			contract.BlockOnMismatch, contract.RepairOnMismatch, contract.RestartOnMismatch, contract.PageOnMismatch)
+	}
 }
 
 // checkOnDDL says what is wrong with a policy; empty is the default's.
