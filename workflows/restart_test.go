@@ -53,7 +53,8 @@ func TestSlicesAreRestarted(t *testing.T) {
 				in.OnMismatch = c.policy
 			}
 			start(env, in)
-			require.Equal(t, c.attention, env.GetWorkflowError() != nil)
+			err := env.GetWorkflowError()
+			require.Equal(t, c.attention, err != nil, "%v", err)
 			require.NoError(t, late)
 			require.Equal(t, c.resume || c.attention, refused == nil, "it waits for a person")
 			require.Equal(t, c.restarts, w.calls["RestartSlices"])

@@ -53,11 +53,12 @@ type world struct {
 	verifying  int                       // of VerifyChanges
 	verified   []contract.DirectionInput // every start, in order
 	maxRunning int
-	watchOpen  bool  // a watch goes on
-	differing  int   // slices that are copied anew each time
-	lanesAt    []int // the starts of lanes before each time
-	crowded    bool  // lanes ran meanwhile
-	noRoom     bool  // on the target, when the move asks first; its second question stays open
+	watchOpen  bool            // a watch goes on
+	differing  int             // slices that are copied anew each time
+	lanesAt    []int           // the starts of lanes before each time
+	crowded    bool            // lanes ran meanwhile
+	ended      map[string]bool // ids of lanes that were cancelled
+	noRoom     bool            // on the target, when the move asks first; its second question stays open
 	published  map[chunk.AttemptID]bool
 }
 
@@ -70,7 +71,7 @@ var (
 
 func newWorld() *world {
 	return &world{
-		calls: map[string]int{}, beats: map[string]time.Duration{}, tokens: map[string][]byte{}, runs: map[string]bool{}, dropped: map[chunk.PlacementID]bool{}, serving: source.ID, published: map[chunk.AttemptID]bool{}, kind: failure.Invalid,
+		calls: map[string]int{}, beats: map[string]time.Duration{}, tokens: map[string][]byte{}, runs: map[string]bool{}, ended: map[string]bool{}, dropped: map[chunk.PlacementID]bool{}, serving: source.ID, published: map[chunk.AttemptID]bool{}, kind: failure.Invalid,
 	}
 }
 
@@ -114,7 +115,10 @@ func (w *world) end(env *testsuite.TestWorkflowEnvironment, name string, result 
 func newEnv(t *testing.T, w *world) *testsuite.TestWorkflowEnvironment {
 	t.Helper()
 	env := new(testsuite.WorkflowTestSuite).NewTestWorkflowEnvironment()
-	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{&workers.Failures{}}})
+	env.SetWorkerOptions(worker.Options{
+		Interceptors:             []interceptor.WorkerInterceptor{&workers.Failures{}},
+		DeadlockDetectionTimeout: time.Minute, // a busy machine is no deadlock
+	})
 	workers.RegisterWorkflows(env)
 	serve(env, w, contract.RegisterMigration, func(contract.RegisterInput) (contract.Plan, error) {
 		w.registered = true
@@ -176,6 +180,7 @@ func (w *world) serveLanes(env *testsuite.TestWorkflowEnvironment) {
 	env.SetOnActivityCanceledListener(func(info *activity.Info) {
 		if info.ActivityType.Name == contract.ReplicateChanges.Name {
 			w.mu.Lock()
+			w.ended[info.ActivityID] = true
 			if w.runs[info.ActivityID] { // one whose failure is on its way may be cancelled too
 				delete(w.runs, info.ActivityID)
 				w.running--
@@ -207,6 +212,9 @@ func (w *world) serveLanes(env *testsuite.TestWorkflowEnvironment) {
 		w.calls[contract.ReplicateChanges.Name]++
 		if w.failAt == contract.ReplicateChanges.Name && (w.failCount == 0 || w.calls[contract.ReplicateChanges.Name] <= w.failCount) {
 			return contract.None{}, failure.New(failure.Mismatch, "lane.divergence", "a delta met no document")
+		}
+		if w.ended[activity.GetInfo(ctx).ActivityID] { // cancelled before it came to run
+			return contract.None{}, activity.ErrResultPending
 		}
 		w.running++
 		w.runs[activity.GetInfo(ctx).ActivityID] = true
