@@ -1,6 +1,7 @@
 package scenario_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -58,6 +59,7 @@ func TestUpgradeInFlight(t *testing.T) {
 
 	f.readableWithPartsDown()
 	f.consoleWithPartsDown()
+	f.readiness()
 
 	f.ask(contract.RollbackUpdate)
 	f.await("the way back", func(st contract.Status) bool {
@@ -97,6 +99,25 @@ func (f *fleet) readableWithPartsDown() {
 	status, _, errs := f.drover("chunk", "list", "--postgres-dsn", "postgres://127.0.0.1:1/x")
 	require.Equal(f.t, 1, status)
 	require.Contains(f.t, errs, "reach the metadata at 127.0.0.1:1/x")
+}
+
+// readiness asks what a switch would meet: the shards themselves are asked who has a
+// hand in them, and of what is not known it is said how it becomes known.
+func (f *fleet) readiness() {
+	f.t.Helper()
+	status, out, errs := f.drover("readiness", "-o", "json")
+	require.Contains(f.t, []int{0, 3}, status, errs)
+	var answers []struct{ Question, Verdict, Measured, Advice string }
+	require.NoError(f.t, json.Unmarshal([]byte(out), &answers))
+	measured := map[string]string{}
+	for _, x := range answers {
+		f.t.Logf("%s: %s: %s (%s)", x.Question, x.Verdict, x.Measured, x.Advice)
+		measured[x.Question] = x.Verdict
+		require.True(f.t, x.Verdict == "good" || x.Advice != "", "%+v", x)
+	}
+	for _, question := range []string{"writers beside the proxies", "other controllers", "proxies hold requests past a fence", "attempts that went back"} {
+		require.NotEqual(f.t, "unknown", measured[question], question)
+	}
 }
 
 // serves waits until a worker says that it serves its queues.
