@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -25,30 +26,54 @@ func (l *Log) DeleteTopic(ctx context.Context, shard string) error {
 	return nil
 }
 
-// Forget deletes everything that the archive holds of a shard's log, of every topic
-// that it had, and gives the number of objects.
-func (o *Objects) Forget(ctx context.Context, shard string) (n int, err error) {
+// Held is one object of the archive.
+type Held struct {
+	Key   string `json:"key"`
+	Bytes int64  `json:"bytes"`
+}
+
+// Held lists everything that the archive holds of a shard's log, of every topic that it
+// had.
+func (o *Objects) Held(ctx context.Context, shard string) (all []Held, err error) {
 	folder := o.root(chunk.Topic(shard))
-	for {
-		page, err := o.Client.ListObjectsV2(ctx, &s3.ListObjectsV2Input{Bucket: &o.Bucket, Prefix: &folder, MaxKeys: aws.Int32(1000)})
+	pages := s3.NewListObjectsV2Paginator(o.Client, &s3.ListObjectsV2Input{Bucket: &o.Bucket, Prefix: &folder})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
 		if err != nil {
-			return n, fmt.Errorf("list %s in the archive: %w", folder, err)
+			return all, fmt.Errorf("list %s in the archive: %w", folder, err)
 		}
-		if len(page.Contents) == 0 {
-			return n, nil
-		}
-		ids := make([]types.ObjectIdentifier, 0, len(page.Contents))
 		for _, object := range page.Contents {
-			ids = append(ids, types.ObjectIdentifier{Key: object.Key})
+			all = append(all, Held{Key: aws.ToString(object.Key), Bytes: aws.ToInt64(object.Size)})
 		}
-		out, err := o.Client.DeleteObjects(ctx, &s3.DeleteObjectsInput{Bucket: &o.Bucket, Delete: &types.Delete{Objects: ids, Quiet: aws.Bool(true)}})
-		if err != nil {
-			return n, fmt.Errorf("delete %d objects of %s: %w", len(ids), folder, err)
+	}
+	return all, nil
+}
+
+// deleteAtOnce is how many objects one request deletes; S3 takes no more.
+const deleteAtOnce = 1000
+
+// Forget deletes everything that [Objects.Held] lists, until nothing is left, and gives
+// the number of objects.
+func (o *Objects) Forget(ctx context.Context, shard string) (n int, err error) {
+	for {
+		all, err := o.Held(ctx, shard)
+		if err != nil || len(all) == 0 {
+			return n, err
 		}
-		if len(out.Errors) > 0 {
-			e := out.Errors[0]
-			return n, fmt.Errorf("delete %s: %s: %s", aws.ToString(e.Key), aws.ToString(e.Code), aws.ToString(e.Message))
+		for some := range slices.Chunk(all, deleteAtOnce) {
+			ids := make([]types.ObjectIdentifier, 0, len(some))
+			for _, object := range some {
+				ids = append(ids, types.ObjectIdentifier{Key: &object.Key})
+			}
+			out, err := o.Client.DeleteObjects(ctx, &s3.DeleteObjectsInput{Bucket: &o.Bucket, Delete: &types.Delete{Objects: ids, Quiet: aws.Bool(true)}})
+			if err != nil {
+				return n, fmt.Errorf("delete %d objects of the archive of %s: %w", len(ids), shard, err)
+			}
+			if len(out.Errors) > 0 {
+				e := out.Errors[0]
+				return n, fmt.Errorf("delete %s: %s: %s", aws.ToString(e.Key), aws.ToString(e.Code), aws.ToString(e.Message))
+			}
+			n += len(ids)
 		}
-		n += len(ids)
 	}
 }

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/spf13/cobra"
 
+	"drover/chunk"
 	"drover/internal/config"
 	"drover/metadata"
 	"drover/shard"
@@ -39,11 +42,12 @@ func newShardRemove(a *app) *cobra.Command {
 
 // removal is what a removal says to people.
 type removal struct {
-	Shard    string   `json:"shard"`
-	Uses     []string `json:"uses"` // what keeps it
-	Declared bool     `json:"declared"`
-	Removes  []string `json:"removes"`
-	State    string   `json:"state"`
+	Shard    string           `json:"shard"`
+	Uses     []string         `json:"uses"` // what keeps it
+	Declared bool             `json:"declared"`
+	Capture  string           `json:"capture"` // the workflow that is ended
+	Removes  *workers.Leaving `json:"removes,omitempty"`
+	State    string           `json:"state"`
 }
 
 // removeShard shows what a removal would do, and does it where that was confirmed.
@@ -53,10 +57,7 @@ func (a *app) removeShard(cmd *cobra.Command, name, uri string, yes bool) error 
 		if err != nil {
 			return err
 		}
-		out := removal{Shard: name, State: "only shown; --yes removes it", Removes: []string{
-			"workflow " + starter.CaptureID(name), "users, roles and database drover on " + sh.URI, "topic drover.log." + name,
-			"the archive of that topic in bucket " + a.cfg.S3Bucket, "the shard's rows: positions, leases, layout",
-		}}
+		out := removal{Shard: name, State: "only shown; --yes removes it", Capture: starter.CaptureID(name)}
 		if out.Uses, err = store.InUse(ctx, name); err != nil {
 			return err
 		}
@@ -66,6 +67,13 @@ func (a *app) removeShard(cmd *cobra.Command, name, uri string, yes bool) error 
 		}
 		if f != nil {
 			out.Declared = f.Declares(name)
+		}
+		if !yes && len(out.Uses) == 0 {
+			l, err := workers.LeavingOf(ctx, store, &a.cfg, sh)
+			if err != nil {
+				return err
+			}
+			out.Removes = &l
 		}
 		switch {
 		case len(out.Uses) > 0 && !yes:
@@ -106,14 +114,56 @@ func (a *app) printRemoval(r removal) error {
 		}
 		if len(r.Uses) > 0 {
 			rows = append(rows, []string{"instead", "drover shard drain " + r.Shard + " moves its chunks away; wait for their burn-in to end"})
-		} else {
-			for _, x := range r.Removes {
-				rows = append(rows, []string{"removes", x})
-			}
+		} else if r.Removes != nil {
+			rows = append(rows, []string{"ends", "workflow " + r.Capture})
+			rows = append(rows, leavingRows(*r.Removes)...)
 		}
 		if r.Declared {
 			rows = append(rows, []string{"note", "the fleet file that was applied last lists it: take it out, or the next apply wants it"})
 		}
 		return append(rows, []string{"state", r.State})
 	})
+}
+
+// shownObjects is how many objects of an archive people are shown one by one; all are
+// in the JSON output.
+const shownObjects = 20
+
+// leavingRows shows what goes with a shard.
+func leavingRows(l workers.Leaving) (rows [][]string) {
+	say := func(format string, args ...any) {
+		rows = append(rows, []string{"removes", fmt.Sprintf(format, args...)})
+	}
+	for _, x := range l.Users {
+		say("user %s", x)
+	}
+	for _, x := range l.Roles {
+		say("role %s", x)
+	}
+	for _, x := range slices.Sorted(maps.Keys(l.Collections)) {
+		say("collection %s.%s, %d documents", chunk.SystemDatabase, x, l.Collections[x])
+	}
+	if l.Partitions > 0 {
+		say("topic %s, %d partitions, %d records", l.Topic, l.Partitions, l.Records)
+	}
+	bytes := int64(0)
+	for i, x := range l.Objects {
+		bytes += x.Bytes
+		if i < shownObjects {
+			say("object %s, %s", x.Key, bytesText(x.Bytes))
+		}
+	}
+	if n := len(l.Objects) - shownObjects; n > 0 {
+		say("and %d objects more (--output json names them)", n)
+	}
+	if len(l.Objects) > 0 {
+		say("%d objects of the archive, %s", len(l.Objects), bytesText(bytes))
+	}
+	for _, x := range slices.Sorted(maps.Keys(l.Rows)) {
+		say("%d rows of %s", l.Rows[x], x)
+	}
+	for _, x := range l.Unknown {
+		rows = append(rows, []string{"not known", x})
+	}
+	return rows
 }

@@ -2,6 +2,7 @@ package metadata
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -63,6 +64,42 @@ func (s *Store) BeginRemoval(ctx context.Context, shard string) error {
 		return err
 	})
 	return decode(err, "remove shard %s", shard)
+}
+
+// RowsOf counts the rows that go with a shard, by table: those of every table that
+// belongs to it by its schema.
+func (s *Store) RowsOf(ctx context.Context, shard string) (map[string]int64, error) {
+	const tables = `select c.conrelid::regclass::text, a.attname from pg_constraint c
+		join pg_attribute a on a.attrelid = c.conrelid and a.attnum = c.conkey[1]
+		where c.contype = 'f' and c.confrelid = 'shards'::regclass and c.confdeltype = 'c'`
+	rows, err := s.pool.Query(ctx, tables)
+	if err != nil {
+		return nil, decode(err, "list the tables of shard %s", shard)
+	}
+	batch := &pgx.Batch{}
+	names := []string{"shards", "archive_positions"}
+	batch.Queue(`select count(*) from shards where name = $1`, shard)
+	batch.Queue(`select count(*) from archive_positions where topic = $1`, chunk.Topic(shard))
+	var table, column string
+	if _, err := pgx.ForEachRow(rows, []any{&table, &column}, func() error {
+		names = append(names, table)
+		batch.Queue(`select count(*) from `+table+` where `+pgx.Identifier{column}.Sanitize()+` = $1`, shard)
+		return nil
+	}); err != nil {
+		return nil, decode(err, "list the tables of shard %s", shard)
+	}
+	out := map[string]int64{}
+	results := s.pool.SendBatch(ctx, batch)
+	for _, name := range names {
+		var n int64
+		if err := results.QueryRow().Scan(&n); err != nil {
+			return nil, decode(errors.Join(err, results.Close()), "count rows of shard %s", shard)
+		}
+		if n > 0 {
+			out[name] = n
+		}
+	}
+	return out, decode(results.Close(), "count rows of shard %s", shard)
 }
 
 // RemoveShard deletes the rows of a shard whose removal has begun: its capture and

@@ -260,44 +260,22 @@ func Unregister(ctx context.Context, uri, name string) error {
 				WithHint("move its chunks away first")
 		}
 	}
-	for _, a := range accounts() {
-		if _, err := run(ctx, root, "admin", bson.D{{Key: "dropUser", Value: a.user}, majority()}); err != nil && !mongocode.IsUserNotFound(err) {
-			return wrapFor(name, err, "drop user %s", a.user)
-		}
-		if _, err := run(ctx, root, "admin", bson.D{{Key: "dropRole", Value: a.role}, majority()}); err != nil && !mongocode.IsRoleNotFound(err) {
-			return wrapFor(name, err, "drop role %s", a.role)
+	r, err := remnants(ctx, root)
+	if err != nil {
+		return wrapFor(name, err, "list what Drover has there")
+	}
+	for _, user := range r.Users {
+		if _, err := run(ctx, root, "admin", bson.D{{Key: "dropUser", Value: user}, majority()}); err != nil && !mongocode.IsUserNotFound(err) {
+			return wrapFor(name, err, "drop user %s", user)
 		}
 	}
-	if err := dropOurRoles(ctx, root); err != nil {
-		return wrapFor(name, err, "drop roles")
+	for _, role := range r.Roles {
+		if _, err := run(ctx, root, "admin", bson.D{{Key: "dropRole", Value: role}, majority()}); err != nil && !mongocode.IsRoleNotFound(err) {
+			return wrapFor(name, err, "drop role %s", role)
+		}
 	}
 	if _, err := run(ctx, root, chunk.SystemDatabase, bson.D{{Key: "dropDatabase", Value: 1}, majority()}); err != nil {
 		return wrapFor(name, fmt.Errorf("drop database %s: %w", chunk.SystemDatabase, err), "unregister")
-	}
-	return nil
-}
-
-// dropOurRoles drops every role whose name Drover makes: of grants, loaders and lanes.
-func dropOurRoles(ctx context.Context, root *mongo.Client) error {
-	r, err := run(ctx, root, "admin", bson.D{{Key: "rolesInfo", Value: 1}})
-	if err != nil {
-		return err
-	}
-	var reply struct {
-		Roles []struct {
-			Role string `bson:"role"`
-		} `bson:"roles"`
-	}
-	if err := bson.Unmarshal(r, &reply); err != nil {
-		return fmt.Errorf("list roles: %w", err)
-	}
-	for _, x := range reply.Roles {
-		if !grantRole.MatchString(x.Role) {
-			continue
-		}
-		if _, err := run(ctx, root, "admin", bson.D{{Key: "dropRole", Value: x.Role}, majority()}); err != nil && !mongocode.IsRoleNotFound(err) {
-			return fmt.Errorf("drop role %s: %w", x.Role, err)
-		}
 	}
 	return nil
 }
