@@ -1,6 +1,7 @@
 package activities
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 
 	"drover/chunk"
 	"drover/contract"
+	"drover/fleet"
 	"drover/gate"
 	"drover/internal/failure"
 	"drover/metadata"
@@ -27,6 +29,17 @@ const roomFactor = 1.5
 // behind. If interrupted: run again; it adopts what is there. A move whose earlier
 // run was ended from outside is given as it stands.
 func (a *Activities) RegisterMigration(ctx context.Context, in contract.RegisterInput) (contract.Plan, error) {
+	plan, err := a.register(ctx, in)
+	if err != nil {
+		return plan, err
+	}
+	rates, err := a.Store.MoveRates(ctx)
+	plan.Copies = contract.Duration(float64(plan.Bytes) / cmp.Or(rates[plan.Target.Shard], fleet.DefaultMoveRate) * float64(time.Second))
+	return plan, err
+}
+
+// register is RegisterMigration without the time that is to be expected.
+func (a *Activities) register(ctx context.Context, in contract.RegisterInput) (contract.Plan, error) {
 	if plan, ok, err := a.leftBehind(ctx, in); ok || err != nil {
 		return plan, err
 	}
@@ -286,6 +299,16 @@ func (a *Activities) RecordPhase(ctx context.Context, in contract.PhaseInput) (c
 	}
 	if err := a.keepBurnIn(ctx, in); err != nil {
 		return contract.None{}, err
+	}
+	if in.Expected > 0 {
+		if err := a.Store.SetExpected(ctx, in.Migration, time.Duration(in.Expected)); err != nil {
+			return contract.None{}, err
+		}
+	}
+	if m.Paused != in.Paused {
+		if err := a.Store.SetPaused(ctx, in.Migration, in.Paused); err != nil {
+			return contract.None{}, err
+		}
 	}
 	return contract.None{}, a.Store.SetAttention(ctx, in.Migration, in.Attention)
 }

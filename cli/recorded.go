@@ -98,7 +98,7 @@ func recorded(ctx context.Context, store *metadata.Store, id chunk.ID) (st contr
 	}
 	m := all[0]
 	st = contract.Status{
-		Ref: contract.Ref{Migration: m.ID, Chunk: id}, Phase: m.Phase, Step: string(m.Phase), StepSince: m.UpdatedAt,
+		Ref: contract.Ref{Migration: m.ID, Chunk: id}, Phase: m.Phase, Step: string(m.Phase), StepSince: m.PhaseAt, Expected: contract.Duration(m.Expected),
 		Paused: m.Paused, Attention: m.Attention, Source: m.Source, Target: m.Target, Serving: m.Source,
 	}
 	attempts, err := store.Attempts(ctx, m.ID)

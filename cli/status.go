@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,7 +29,7 @@ func (a *app) printStatus(st statusJSON) error {
 		rows := [][]string{
 			{"chunk", string(st.Chunk)},
 			{"phase", string(st.Phase)},
-			{"step", st.Step + " for " + ageText(st.StepSince)},
+			{"step", st.Step + " for " + ageText(st.StepSince) + expectedText(st.Expected)},
 			{"from", place(st.Source)},
 			{"to", place(st.Target)},
 			{"serving", place(st.Serving)},
@@ -57,6 +58,9 @@ func (a *app) printStatus(st statusJSON) error {
 		if st.Attention != "" {
 			rows = append(rows, []string{"ATTENTION", st.Attention})
 		}
+		if contract.Overdue(time.Since(st.StepSince), time.Duration(st.Expected)) {
+			rows = append(rows, []string{"OVERDUE", st.Why(p)}, []string{"what to do", contract.StepRemedy(st.Phase)})
+		}
 		for _, s := range st.Switches {
 			rows = append(rows, []string{fmt.Sprintf("attempt %d", s.Attempt), switchText(s)})
 		}
@@ -66,6 +70,14 @@ func (a *app) printStatus(st statusJSON) error {
 		}
 		return rows
 	})
+}
+
+// expectedText says how long a step should take.
+func expectedText(d contract.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return ", expected " + time.Duration(d).Round(time.Second).String()
 }
 
 // drillRows shows what drills found.
@@ -142,28 +154,86 @@ func watchLine(st contract.Status, p *contract.Progress) string {
 	return strings.Join(parts, " | ")
 }
 
+// listed is one move of a list.
+type listed struct {
+	metadata.Migration
+	Health string `json:"health"`
+}
+
+// newMigrateList makes migrate list.
 func newMigrateList(a *app) *cobra.Command {
-	var open bool
+	var f metadata.MigrationFilter
+	var id, step, health string
 	c := &cobra.Command{
-		Use: "list", Short: "List moves, newest first", Args: cobra.NoArgs,
+		Use: "list", Short: "List moves, newest first, by chunk, shard, step or health", Args: cobra.NoArgs,
+		Long: "List moves, newest first, by chunk, shard, step or health: attention (a person is wanted), overdue (the step takes more than twice its\n" +
+			"time), paused, ok. A filter of health is for moves that are not done.",
+		Example: "  drover migrate list --unfinished\n  drover migrate list --shard shard-a --step importing --health overdue",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := oneOf("step", step, chunk.Phases()...); err != nil {
+				return err
+			}
+			if err := oneOf("health", health, contract.AttentionHealth, contract.OverdueHealth, contract.PausedHealth, contract.GoodHealth); err != nil {
+				return err
+			}
+			f.Chunk, f.Unfinished = chunk.ID(id), f.Unfinished || health != ""
 			return a.withStore(cmd, func(ctx context.Context, store *metadata.Store) error {
-				all, err := store.Migrations(ctx, metadata.MigrationFilter{Unfinished: open, Limit: 200})
+				now, err := store.Now(ctx)
 				if err != nil {
 					return err
 				}
-				return a.print(all, []string{"ID", "CHUNK", "FROM", "TO", "PHASE", "SINCE", "ATTENTION"}, func() (rows [][]string) {
-					for _, m := range all {
-						rows = append(rows, []string{
-							fmt.Sprint(m.ID), string(m.Chunk.ID), m.Source.Shard, m.Target.Shard, string(m.Phase), ageText(m.UpdatedAt), m.Attention,
-						})
-					}
-					return rows
-				})
+				all, err := store.Migrations(ctx, f)
+				if err != nil {
+					return err
+				}
+				return a.printMigrations(choose(all, now, chunk.Phase(step), health))
 			})
 		},
 	}
-	c.Flags().BoolVar(&open, "unfinished", false, "only those that are not done")
+	c.Flags().BoolVar(&f.Unfinished, "unfinished", false, "only those that are not done")
+	c.Flags().StringVar(&id, "chunk", "", "only those of this chunk")
+	c.Flags().StringVar(&f.Database, "db", "", "only those of this logical database")
+	c.Flags().StringVar(&f.Shard, "shard", "", "only those from or to this shard")
+	c.Flags().StringVar(&step, "step", "", "only those in this step")
+	c.Flags().StringVar(&health, "health", "", "only those of this health: attention, overdue, paused or ok")
 	a.cfg.Flags(c.Flags(), config.Common)
 	return c
+}
+
+// oneOf refuses a value of a flag that is none of some.
+func oneOf[T ~string](flag, value string, all ...T) error {
+	if value == "" || slices.Contains(all, T(value)) {
+		return nil
+	}
+	return &usageError{fmt.Errorf("--%s is %q; want one of %v", flag, value, all)}
+}
+
+// listMost is how many moves a list has.
+const listMost = 200
+
+// choose judges moves and keeps those in a step and of a health, where one is given.
+func choose(all []metadata.Migration, now time.Time, step chunk.Phase, health string) []listed {
+	out := []listed{}
+	for _, m := range all {
+		l := listed{Migration: m}
+		if !m.Phase.Final() {
+			l.Health = contract.MoveHealth(m.Attention, m.Paused, now.Sub(m.PhaseAt), m.Expected)
+		}
+		if (step == "" || m.Phase == step) && (health == "" || l.Health == health) && len(out) < listMost {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// printMigrations shows a list of moves.
+func (a *app) printMigrations(all []listed) error {
+	return a.print(all, []string{"ID", "CHUNK", "FROM", "TO", "STEP", "FOR", "HEALTH", "ATTENTION"}, func() (rows [][]string) {
+		for _, m := range all {
+			rows = append(rows, []string{
+				fmt.Sprint(m.ID), string(m.Chunk.ID), m.Source.Shard, m.Target.Shard, string(m.Phase), ageText(m.PhaseAt), m.Health, m.Attention,
+			})
+		}
+		return rows
+	})
 }

@@ -83,7 +83,8 @@ type Plan struct {
 	Target    chunk.Placement `json:"target"`
 	Documents int64           `json:"documents"` // at the time of registering
 	Bytes     int64           `json:"bytes"`
-	Phase     chunk.Phase     `json:"phase,omitempty"` // of a move whose earlier run was ended from outside; empty: it is new
+	Phase     chunk.Phase     `json:"phase,omitempty"`  // of a move whose earlier run was ended from outside; empty: it is new
+	Copies    Duration        `json:"copies,omitempty"` // of one copy of all its bytes, as imports to the target were measured
 	AllSides
 }
 
@@ -181,7 +182,9 @@ type PhaseInput struct {
 	Ref
 	Phase     chunk.Phase `json:"phase"`
 	Attention string      `json:"attention,omitempty"`
-	BurnIn    Duration    `json:"burnIn,omitempty"` // how long it is to last, where it begins
+	Paused    bool        `json:"paused,omitempty"`
+	Expected  Duration    `json:"expected,omitempty"` // how long the phase takes that nothing holds up
+	BurnIn    Duration    `json:"burnIn,omitempty"`   // how long it is to last, where it begins
 }
 
 // BurnInStep is what the metadata keeps of a phase burn-in.
@@ -241,6 +244,7 @@ type Status struct {
 	Phase       chunk.Phase      `json:"phase"`
 	Step        string           `json:"step"` // what runs now, in words
 	StepSince   time.Time        `json:"stepSince"`
+	Expected    Duration         `json:"expected,omitempty"`   // how long the step takes that nothing holds up
 	WaitingFor  string           `json:"waitingFor,omitempty"` // why it does not go on, and what would make it
 	Paused      bool             `json:"paused"`
 	PausedBy    string           `json:"pausedBy,omitempty"`  // who paused it, and why

@@ -79,6 +79,8 @@ type MoveFigures struct {
 	ReportAge   *float64        // seconds since then; nil: there was none
 	Mismatches  int64           // that are open
 	Quarantined int64           // that are not released
+	PhaseFor    float64         // seconds in its phase
+	Expected    float64         // seconds that were expected of it; 0: nobody said
 	ServedFor   float64         // seconds since the placement that serves began to
 }
 
@@ -102,7 +104,8 @@ const moveFiguresSQL = `select m.id, m.chunk, m.phase, m.paused, m.needs_attenti
 	coalesce(v.report, '{}'), extract(epoch from clock_timestamp() - v.at)::float8,
 	(select count(*) from mismatches x where x.migration = m.id and x.resolved_at is null),
 	(select count(*) from quarantines q where q.migration = m.id and q.released_at is null),
-	coalesce((select extract(epoch from clock_timestamp() - max(r.since)) from routes r where r.placement in (m.source, m.target)), 0)::float8
+	coalesce((select extract(epoch from clock_timestamp() - max(r.since)) from routes r where r.placement in (m.source, m.target)), 0)::float8,
+	extract(epoch from clock_timestamp() - m.phase_at)::float8, extract(epoch from m.expected)::float8
 	from migrations m
 	left join lateral (select report, at from verifications where migration = m.id order by direction desc limit 1) v on true
 	where m.phase not in ('done', 'aborted') order by m.id`
@@ -112,7 +115,7 @@ func (s *Store) Figures(ctx context.Context) (f Figures, err error) {
 	if f.Moves, err = figures(ctx, s, moveFiguresSQL, func(row pgx.CollectableRow) (m MoveFigures, err error) {
 		var step, progress, lanes, report []byte
 		err = row.Scan(&m.Migration, &m.Chunk, &m.Phase, &m.Paused, &m.Attention, &step, &progress, &lanes, &m.LanesAge,
-			&report, &m.ReportAge, &m.Mismatches, &m.Quarantined, &m.ServedFor)
+			&report, &m.ReportAge, &m.Mismatches, &m.Quarantined, &m.ServedFor, &m.PhaseFor, &m.Expected)
 		m.Step, m.Progress, m.Lanes, m.Report = step, progress, lanes, report
 		return m, err
 	}); err != nil {

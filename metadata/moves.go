@@ -31,12 +31,14 @@ type Migration struct {
 	Busy        []byte // documents that the last round of validation left, as the validator wrote it
 	CreatedAt   time.Time
 	UpdatedAt   time.Time
+	PhaseAt     time.Time     // when the phase began
+	Expected    time.Duration // how long the phase was expected to take; 0: nobody said
 }
 
 // migrationColumns are what scanMigration reads.
 const migrationColumns = `m.id, m.lead, c.id, c.database, c.lo, c.hi, n.id, n.lo, n.hi,
 	s.id, s.shard, s.database, s.state, t.id, t.shard, t.database, t.state,
-	m.phase, m.step, m.progress, m.workflow_id, m.requested_by, m.paused, m.needs_attention, m.busy, m.created_at, m.updated_at`
+	m.phase, m.step, m.progress, m.workflow_id, m.requested_by, m.paused, m.needs_attention, m.busy, m.created_at, m.updated_at, m.phase_at, m.expected`
 
 // migrationSQL reads migrations; a condition follows.
 const migrationSQL = `select ` + migrationColumns + ` from migrations m join chunks c on c.id = m.chunk
@@ -49,7 +51,7 @@ func scanMigration(row pgx.CollectableRow) (m Migration, err error) {
 	err = row.Scan(&m.ID, &m.Lead, &m.Chunk.ID, &m.Chunk.Database, &lo, &hi, &m.TargetChunk.ID, &newLo, &newHi,
 		&m.Source.ID, &m.Source.Shard, &m.Source.Database, &m.Source.State,
 		&m.Target.ID, &m.Target.Shard, &m.Target.Database, &m.Target.State,
-		&m.Phase, &step, &progress, &m.WorkflowID, &m.RequestedBy, &m.Paused, &m.Attention, &m.Busy, &m.CreatedAt, &m.UpdatedAt)
+		&m.Phase, &step, &progress, &m.WorkflowID, &m.RequestedBy, &m.Paused, &m.Attention, &m.Busy, &m.CreatedAt, &m.UpdatedAt, &m.PhaseAt, &m.Expected)
 	m.Chunk.Range = chunk.Range{Lo: chunk.Key(lo), Hi: chunk.Key(hi)}
 	m.TargetChunk.Database, m.TargetChunk.Range = m.Chunk.Database, chunk.Range{Lo: chunk.Key(newLo), Hi: chunk.Key(newHi)}
 	m.Source.Chunk, m.Target.Chunk = m.Chunk.ID, m.TargetChunk.ID
@@ -181,6 +183,11 @@ func (s *Store) SetStep(ctx context.Context, id chunk.MigrationID, in chunk.Phas
 // SetPaused says whether a migration's bulk work and replication are to rest.
 func (s *Store) SetPaused(ctx context.Context, id chunk.MigrationID, paused bool) error {
 	return s.updateMigration(ctx, id, `update migrations set paused = $2 where id = $1`, paused)
+}
+
+// SetExpected says how long the phase of a migration with all its legs should take.
+func (s *Store) SetExpected(ctx context.Context, id chunk.MigrationID, expected time.Duration) error {
+	return s.updateMigration(ctx, id, `update migrations set expected = $2::interval where lead = (select m.lead from migrations m where m.id = $1)`, expected)
 }
 
 // SetAttention says why a migration waits for a person; empty when it no longer does.

@@ -59,6 +59,8 @@ var (
 	moveQuarantined = figure("move_quarantined_events", "Events that no lane could decide how to apply.", ofLeg...)
 	moveVerified    = figure("move_verified_documents_total", "Documents that changed after the validation and were compared; begins anew with each direction.", ofLeg...)
 	moveVerifiedAge = figure("move_verification_age_seconds", "Time since the newest round of the verification.", ofLeg...)
+	moveStep        = figure("move_step_seconds", "For how long a move has been in its phase, where that does not end by itself.", ofLeg...)
+	moveExpected    = figure("move_step_expected_seconds", "How long that phase takes when nothing holds it up.", ofLeg...)
 	moveBurnIn      = figure("move_burn_in_seconds", "For how long a move in burn-in has been served where it is now.", ofLeg...)
 
 	moveBurnInOver = figure("move_burn_in_over_seconds", "For how long the burn-in of a move is over that nobody has completed; negative: so long is left of it.", ofLeg...)
@@ -67,7 +69,7 @@ var (
 		fleetUp, fleetProxies, fleetStragglers, fleetSilence, fleetOverdue, fleetWaited, fleetObjective, leaseHeld, leaseLeft, overrideLeft,
 		movePhase, movePaused, moveAttention,
 		moveSilence, moveLag, moveConverges, moveBacklog, moveApply, moveWrite, moveChanges, moveMismatches, moveQuarantined, moveVerified,
-		moveVerifiedAge, moveBurnIn, moveBurnInOver,
+		moveVerifiedAge, moveStep, moveExpected, moveBurnIn, moveBurnInOver,
 	}
 )
 
@@ -128,6 +130,10 @@ func (fleetCollector) move(ch chan<- prometheus.Metric, m metadata.MoveFigures) 
 	show(moveAttention, truth(m.Attention != ""))
 	show(moveMismatches, float64(m.Mismatches))
 	show(moveQuarantined, float64(m.Quarantined))
+	if m.Expected > 0 && m.Phase != chunk.BurnIn && !m.Paused {
+		show(moveStep, m.PhaseFor)
+		show(moveExpected, m.Expected)
+	}
 	if m.Phase == chunk.BurnIn {
 		show(moveBurnIn, m.ServedFor)
 		var step contract.BurnInStep

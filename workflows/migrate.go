@@ -249,7 +249,7 @@ func (m *migration) enter(ctx workflow.Context, s step) {
 		m.status.StepSince = workflow.Now(ctx)
 	}
 	m.carried = false
-	m.status.WaitingFor = ""
+	m.status.WaitingFor, m.status.Expected = "", contract.Duration(m.expected(s.phase))
 	m.show(ctx)
 	err := workflow.UpsertTypedSearchAttributes(ctx,
 		contract.MigrationStepAttribute.ValueSet(string(s.phase)),
@@ -259,6 +259,15 @@ func (m *migration) enter(ctx workflow.Context, s step) {
 	}
 }
 
+// expected is how long a phase of this move takes that nothing holds up.
+func (m *migration) expected(p chunk.Phase) time.Duration {
+	if m.plan.Phase != "" && p != chunk.Switching && p != chunk.BurnIn { // an earlier run has measured it
+		return 0
+	}
+	waits := m.in.Approval == contract.Manual || m.in.Window != "" || m.in.WaitForOpen > 0
+	return contract.StepExpected(p, time.Duration(m.plan.Copies), time.Duration(m.in.BurnIn), waits)
+}
+
 // recordPhase writes the phase where the truth is kept. Registering does so by
 // itself.
 func (m *migration) recordPhase(ctx workflow.Context, p chunk.Phase) error {
@@ -266,7 +275,7 @@ func (m *migration) recordPhase(ctx workflow.Context, p chunk.Phase) error {
 		return nil
 	}
 	_, err := flow.Call(ctx, flow.Quick(), contract.RecordPhase,
-		contract.PhaseInput{Ref: m.plan.Ref, Phase: p, Attention: m.status.Attention, BurnIn: m.in.BurnIn})
+		contract.PhaseInput{Ref: m.plan.Ref, Phase: p, Attention: m.status.Attention, BurnIn: m.in.BurnIn, Expected: contract.Duration(m.expected(p))})
 	return err
 }
 
@@ -278,6 +287,12 @@ func (m *migration) waitWhilePaused(ctx workflow.Context) error {
 	m.lanes.stop(ctx)
 	m.status.WaitingFor = "a resume; paused by " + m.status.PausedBy
 	m.show(ctx)
+	if workflow.GetVersion(ctx, "pause is kept", workflow.DefaultVersion, 1) != workflow.DefaultVersion && m.plan.Migration != 0 { // since 0.1
+		in := contract.PhaseInput{Ref: m.plan.Ref, Phase: m.status.Phase, Attention: m.status.Attention, Paused: true}
+		if _, err := flow.Call(ctx, flow.Quick(), contract.RecordPhase, in); err != nil { // the lists show it as running
+			m.log.Error("The pause is not recorded", "error", err)
+		}
+	}
 	err := workflow.Await(ctx, func() bool { return !m.paused || m.abortReason != "" })
 	m.status.WaitingFor = ""
 	if m.abortReason != "" {

@@ -237,6 +237,7 @@ func TestPauseStopsLanesAndResumes(t *testing.T) {
 		require.True(t, st.Paused)
 		require.Equal(t, "test: new disks", st.PausedBy)
 		require.Contains(t, st.WaitingFor, st.PausedBy)
+		require.True(t, w.paused, "lists and alarms read it from the metadata")
 		require.True(t, st.PausedAll, "the end of the pause of all moves must find it")
 		w.mu.Lock()
 		w.gateNo = 0
@@ -246,6 +247,9 @@ func TestPauseStopsLanesAndResumes(t *testing.T) {
 	env.RegisterDelayedCallback(func() {
 		st := status(t, env)
 		require.Empty(t, st.PausedBy)
+		require.False(t, w.paused)
+		require.Equal(t, contract.Duration(contract.StepExpected(st.Phase, time.Hour, 24*time.Hour, false)), st.Expected)
+		require.Subset(t, w.expected, []time.Duration{time.Hour + 2*time.Minute, 2 * time.Minute, 24 * time.Hour})
 		require.False(t, st.PausedAll)
 	}, 2*time.Hour+time.Minute)
 	ask(env, 3*time.Hour, contract.CompleteUpdate, &refused)

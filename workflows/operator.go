@@ -188,6 +188,11 @@ func (m *migration) show(ctx workflow.Context) {
 	row("to", m.in.To)
 	row("serving", m.status.Serving.Shard)
 	row("since", m.status.StepSince.UTC().Format(time.RFC3339))
+	if e := time.Duration(m.status.Expected); e > 0 {
+		row("expected to take", e.Round(time.Second).String())
+		late := m.status.StepSince.Add(contract.OverdueAfter * e).UTC().Format(time.RFC3339)
+		row("if it goes on past "+late, contract.StepRemedy(m.status.Phase))
+	}
 	row("waiting for", m.status.WaitingFor)
 	row("**attention**", m.status.Attention)
 	row("under repair", m.status.UnderRepair)

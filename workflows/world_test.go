@@ -41,6 +41,8 @@ type world struct {
 	tokens     map[string][]byte        // of the last call of each activity
 	beats      map[string]time.Duration // within which each must show that it lives
 	phases     []chunk.Phase
+	paused     bool // as the last RecordPhase said
+	expected   []time.Duration
 	registered bool
 	standsAt   chunk.Phase // of an earlier run
 	dropped    map[chunk.PlacementID]bool
@@ -122,10 +124,11 @@ func newEnv(t *testing.T, w *world) *testsuite.TestWorkflowEnvironment {
 	workers.RegisterWorkflows(env)
 	serve(env, w, contract.RegisterMigration, func(contract.RegisterInput) (contract.Plan, error) {
 		w.registered = true
-		return contract.Plan{Ref: ref, Source: source, Target: target, Documents: 10, Bytes: 100, Phase: w.standsAt}, nil
+		return contract.Plan{Ref: ref, Source: source, Target: target, Documents: 10, Bytes: 100, Phase: w.standsAt, Copies: contract.Duration(time.Hour)}, nil
 	})
 	serve(env, w, contract.RecordPhase, func(in contract.PhaseInput) (contract.None, error) {
-		w.phases = append(w.phases, in.Phase)
+		w.phases, w.paused = append(w.phases, in.Phase), in.Paused
+		w.expected = append(w.expected, time.Duration(in.Expected))
 		return contract.None{}, nil
 	})
 	serve(env, w, contract.AdmitMove, func(contract.AdmitInput) (contract.Admission, error) {
