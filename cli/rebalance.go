@@ -328,15 +328,19 @@ func newBinPack(a *app) *cobra.Command {
 func newChunkIsolate(a *app) *cobra.Command {
 	var p planFlags
 	var to, key, database string
+	var back bool
 	c := &cobra.Command{
-		Use: "isolate CHUNK | --db DATABASE --key VALUE, --to SHARD", Short: "Give a chunk, or one key, a shard of its own; without --yes the plan is only shown",
+		Use: "isolate CHUNK | --db DATABASE --key VALUE, --to SHARD | --back", Short: "Give a chunk, or one key, a shard of its own; without --yes the plan is only shown",
 		Args: cobra.MaximumNArgs(1),
 		Long: "Give a chunk, or one key, a shard of its own. A key is cut out of its chunk first. Chunks that live on the shard already are named and stay.\n" +
-			"The way back is drover migrate rollback during burn-in, and drover chunk merge afterwards.",
-		Example: "  drover chunk isolate shop/0003 --to shard-c --yes\n  drover chunk isolate --db shop --key '\"c-17\"' --to shard-c",
+			"The way back is drover migrate rollback during burn-in. Afterwards --back merges the key with the chunks beside it, on their shard.",
+		Example: "  drover chunk isolate shop/0003 --to shard-c --yes\n  drover chunk isolate --db shop --key '\"c-17\"' --to shard-c\n  drover chunk isolate --db shop --key '\"c-17\"' --back",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (len(args) == 1) == (key != "") || (key != "") != (database != "") {
 				return &usageError{errors.New("want a chunk, or --db and --key")}
+			}
+			if back == (to != "") {
+				return &usageError{errors.New("want one of --to and --back")}
 			}
 			subject := database + "/" + key
 			if len(args) == 1 {
@@ -347,16 +351,19 @@ func newChunkIsolate(a *app) *cobra.Command {
 				if err != nil {
 					return contract.FleetPlan{}, err
 				}
+				if back {
+					return v.Rejoin(r)
+				}
 				return v.Isolate(r, point, to)
 			})
 		},
 	}
 	p.add(c.Flags())
 	p.addYes(c.Flags())
-	c.Flags().StringVar(&to, "to", "", "the shard (needed)")
+	c.Flags().StringVar(&to, "to", "", "the shard")
+	c.Flags().BoolVar(&back, "back", false, "take it back: merge it with the chunks beside it, on their shard")
 	c.Flags().StringVar(&database, "db", "", "logical database of --key")
 	c.Flags().StringVar(&key, "key", "", "value of the shard key as extended JSON")
-	_ = c.MarkFlagRequired("to")
 	a.cfg.Flags(c.Flags(), config.Common)
 	return c
 }

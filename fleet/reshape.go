@@ -126,3 +126,25 @@ func fights(by, format string, args ...any) error {
 	}
 	return failure.New(failure.Invalid, "rebalance.fights", format, args...).WithHint("%s", hint)
 }
+
+// Rejoin plans the way back of an isolation: the key that got a shard of its own is
+// merged with the chunks beside it that live on one shard, and comes there.
+func (v View) Rejoin(r chunk.Route) (contract.FleetPlan, error) {
+	ids, to := []chunk.ID{r.Chunk.ID}, ""
+	for _, n := range v.Routes {
+		beside := n.Chunk.Database == r.Chunk.Database && (n.Chunk.Range.Hi == r.Chunk.Range.Lo || n.Chunk.Range.Lo == r.Chunk.Range.Hi)
+		if !beside || n.Placement.Shard == r.Placement.Shard || to != "" && n.Placement.Shard != to {
+			continue
+		}
+		ids, to = append(ids, n.Chunk.ID), n.Placement.Shard
+	}
+	if to == "" {
+		return v.plan(), failure.New(failure.Invalid, "rebalance.no_plan", "no chunk beside %s lives on another shard: there is nothing to join it with", r.Chunk.ID).
+			WithHint("drover migrate start %s --to SHARD moves it; drover chunk merge joins chunks on any shard", r.Chunk.ID)
+	}
+	out, err := v.Merge(ids, to)
+	for i := range out.Moves {
+		out.Moves[i].Reason = fmt.Sprintf("%s is isolated no more: it is merged with what lies beside it on %s", r.Chunk.ID, to)
+	}
+	return out, err
+}

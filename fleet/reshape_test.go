@@ -75,3 +75,29 @@ func TestMergeIsLedByTheFirstOfTheKeySpace(t *testing.T) {
 		Chunk: "shop/0003", From: "shard-a, shard-b", To: "shard-c", Bytes: 200, Reshape: &contract.Reshape{With: []chunk.ID{"shop/0004"}}, Reason: "2 chunks become one",
 	}}, p.Moves)
 }
+
+// TestRejoinIsTheWayBackOfIsolate: a key that was cut out comes back to both sides of
+// the cut, where they live on one shard.
+func TestRejoinIsTheWayBackOfIsolate(t *testing.T) {
+	t.Parallel()
+
+	b := someBooks()
+	b.routes[1].Placement.Shard = "shard-c"
+	v := read(t, b, contract.BalanceSettings{}, "")
+	p, err := v.Rejoin(b.routes[1])
+	require.NoError(t, err)
+	require.Equal(t, []contract.PlannedMove{{
+		Chunk: "shop/0001", From: "shard-a, shard-c", To: "shard-a", Bytes: 300, Reshape: &contract.Reshape{With: []chunk.ID{"shop/0002", "shop/0003"}},
+		Reason: "shop/0002 is isolated no more: it is merged with what lies beside it on shard-a",
+	}}, p.Moves)
+
+	p, err = v.Rejoin(b.routes[3])
+	require.NoError(t, err, "the last one has one side")
+	require.Equal(t, chunk.ID("shop/0003"), p.Moves[0].Chunk)
+	b.routes[1].Placement.Shard = "shard-a"
+	_, err = read(t, b, contract.BalanceSettings{}, "").Rejoin(b.routes[1])
+	require.True(t, failure.HasCode(err, "rebalance.no_plan"), "%v", err)
+	b.claimed = map[chunk.ID]string{"shop/0003": "rebalance/drain/shard-a"}
+	_, err = read(t, b, contract.BalanceSettings{}, "").Rejoin(b.routes[3])
+	require.ErrorContains(t, err, "rebalance/drain/shard-a moves it")
+}
