@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"drover/chunk"
 	"drover/contract"
 	"drover/gate"
 	"drover/internal/config"
@@ -81,7 +82,11 @@ func newOverrideSet(a *app) *cobra.Command {
 			if err != nil || o.Kind != metadata.PauseOverride {
 				return err
 			}
-			return a.askAll(cmd, contract.PauseUpdate, reason)
+			list, err := a.askAll(cmd, contract.PauseUpdate, reason)
+			if err != nil {
+				return fmt.Errorf("no move begins, but those that run may not be paused yet; run it again: %w", err)
+			}
+			return a.printAsked(list)
 		},
 	}
 	c.Flags().StringVar(&reason, "reason", "", "shown to everybody whom it concerns (needed)")
@@ -141,13 +146,20 @@ func newOverrideEnd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			err = a.withStore(cmd, func(ctx context.Context, store *metadata.Store) error {
+			ended := a.withStore(cmd, func(ctx context.Context, store *metadata.Store) error {
 				return store.EndOverride(ctx, o, a.user())
 			})
-			if err != nil || o.Kind != metadata.PauseOverride {
-				return err
+			if o.Kind != metadata.PauseOverride || ended != nil && !failure.HasCode(ended, "override.none") {
+				return ended
 			}
-			return a.askAll(cmd, contract.ResumeUpdate, "the pause has ended")
+			list, err := a.askAll(cmd, contract.ResumeUpdate, "the pause has ended")
+			if err != nil {
+				return fmt.Errorf("no pause is in force, but moves that it paused may stay so; run it again: %w", err)
+			}
+			if len(list) == 0 && ended != nil {
+				return ended // nothing was left by one that was interrupted
+			}
+			return a.printAsked(list)
 		},
 	}
 	a.cfg.Flags(c.Flags(), config.Common)
@@ -163,33 +175,42 @@ func concerns(st contract.Status, update string) bool {
 	return st.Paused && st.PausedAll
 }
 
+// sortAsked gives the moves that are asked for something, and those about which it is
+// not known whether they may be: one that does not answer is asked to pause all the same,
+// and not to go on.
+func sortAsked(moves []metadata.Migration, update string, status func(chunk.ID) (contract.Status, error)) (ask, left []asked) {
+	ask = []asked{}
+	for _, m := range moves {
+		x := asked{Chunk: m.Chunk.ID, Phase: m.Phase, Ask: update}
+		switch st, err := status(m.Chunk.ID); {
+		case err != nil && update != contract.PauseUpdate:
+			x.Error = err.Error()
+			left = append(left, x)
+		case err != nil || concerns(st, update):
+			ask = append(ask, x)
+		}
+	}
+	return ask, left
+}
+
 // askAll asks every unfinished move to pause, or each that was paused so to go on. One that
 // may not now (it is in its window, or about to end) is named and left alone.
-func (a *app) askAll(cmd *cobra.Command, update, reason string) error {
+func (a *app) askAll(cmd *cobra.Command, update, reason string) (list []asked, err error) {
 	var moves []metadata.Migration
-	err := a.withStore(cmd, func(ctx context.Context, store *metadata.Store) (err error) {
+	err = a.withStore(cmd, func(ctx context.Context, store *metadata.Store) (err error) {
 		moves, err = store.Migrations(ctx, metadata.MigrationFilter{Unfinished: true})
 		return err
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	list := []asked{}
 	err = a.withStarter(cmd, func(ctx context.Context, s *starter.Starter) error {
-		for _, m := range moves {
-			st, err := s.Status(ctx, m.Chunk.ID)
-			if err == nil && !concerns(st, update) {
-				continue
-			}
-			list = append(list, asked{Chunk: m.Chunk.ID, Phase: m.Phase, Ask: update})
-		}
-		askEach(ctx, s, list, contract.UpdateInput{By: a.user(), Reason: reason, All: true})
+		ask, left := sortAsked(moves, update, func(id chunk.ID) (contract.Status, error) { return s.Status(ctx, id) })
+		askEach(ctx, s, ask, contract.UpdateInput{By: a.user(), Reason: reason, All: true})
+		list = append(ask, left...)
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	return a.printAsked(list)
+	return list, err
 }
 
 func newOverrideList(a *app) *cobra.Command {

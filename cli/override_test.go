@@ -2,11 +2,13 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"drover/chunk"
+	"drover/contract"
 	"drover/metadata"
 	"drover/metadata/metadatatest"
 )
@@ -70,4 +72,34 @@ func TestOverridesAreListedWithTheirOwners(t *testing.T) {
 	require.Equal(t, exitFailed, status)
 	require.Contains(t, stderr, "override.none")
 	require.Len(t, list(), 3)
+}
+
+// TestEndOfPauseLeavesOthersAlone: a move that somebody paused by itself, or that does
+// not answer, is not let go on.
+func TestEndOfPauseLeavesOthersAlone(t *testing.T) {
+	t.Parallel()
+
+	var moves []metadata.Migration
+	for _, id := range []chunk.ID{"runs", "by itself", "with all", "silent"} {
+		moves = append(moves, metadata.Migration{Chunk: chunk.Chunk{ID: id}})
+	}
+	status := func(id chunk.ID) (contract.Status, error) {
+		if id == "silent" {
+			return contract.Status{}, errors.New("no answer")
+		}
+		return contract.Status{Paused: id != "runs", PausedAll: id == "with all"}, nil
+	}
+	names := func(all []asked) (out []chunk.ID) {
+		for _, x := range all {
+			out = append(out, x.Chunk)
+		}
+		return out
+	}
+	ask, left := sortAsked(moves, contract.PauseUpdate, status)
+	require.Equal(t, []chunk.ID{"runs", "silent"}, names(ask))
+	require.Empty(t, left)
+	ask, left = sortAsked(moves, contract.ResumeUpdate, status)
+	require.Equal(t, []chunk.ID{"with all"}, names(ask))
+	require.Equal(t, []chunk.ID{"silent"}, names(left))
+	require.Equal(t, "no answer", left[0].Error)
 }

@@ -121,9 +121,11 @@ func (c change) proxies() bool {
 	return slices.ContainsFunc(c.Changes, func(x settingChange) bool { return strings.HasPrefix(x.Setting, "proxy.") })
 }
 
-// balancer reports whether a change concerns the balancer.
+// balancer reports whether a change concerns the balancer. One that changes nothing does
+// so where the file says something of it: its schedule may not be as the live version has
+// it.
 func (c change) balancer() bool {
-	return slices.ContainsFunc(c.Changes, func(x settingChange) bool { return strings.HasPrefix(x.Setting, "balancer.") })
+	return len(c.Changes) == 0 && c.now.rounds != nil || slices.ContainsFunc(c.Changes, func(x settingChange) bool { return strings.HasPrefix(x.Setting, "balancer.") })
 }
 
 // printChanges shows what a file changes.
@@ -190,11 +192,19 @@ func newConfigApply(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if err := a.printChanges(c); err != nil || len(c.Changes) == 0 {
+				if err := a.printChanges(c); err != nil {
 					return err
 				}
-				if !yes {
+				switch {
+				case len(c.Changes) == 0 && (!yes || !c.balancer()):
+					return nil
+				case len(c.Changes) == 0:
+					return a.everywhere(ctx, cmd, store, c.Over, c)
+				case !yes:
 					return &exitError{exitWaits}
+				}
+				if t.watch < 0 {
+					return &usageError{fmt.Errorf("--watch is %s; want 0 or longer", t.watch)}
 				}
 				t.store, t.say = store, a.tell
 				version, err := t.keep(ctx, metadata.Settings{Content: c.content, AppliedBy: a.user(), Reason: reason}, c)
@@ -226,7 +236,7 @@ func (a *app) tell(format string, args ...any) {
 func (a *app) everywhere(ctx context.Context, cmd *cobra.Command, store *metadata.Store, version int64, c change) error {
 	if c.balancer() {
 		if err := a.reschedule(cmd, c.now); err != nil {
-			return fmt.Errorf("version %d is live, but the balancer's schedule is as it was; apply again, or drover balancer start: %w", version, err)
+			return fmt.Errorf("version %d is live, but the balancer's schedule is as it was; apply that version again (`drover config history --show %d` prints it): %w", version, version, err)
 		}
 	}
 	var behind []string

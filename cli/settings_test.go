@@ -68,6 +68,9 @@ func TestChangesOfSettings(t *testing.T) {
 	require.True(t, c.proxies())
 	require.True(t, c.balancer())
 	require.Empty(t, now.changes(now))
+	require.True(t, change{now: now}.balancer(), "applied again, the schedule is brought to what is live")
+	require.False(t, change{now: was}.balancer(), "the file says nothing of it")
+	require.False(t, change{now: now, Changes: []settingChange{{Setting: "proxy.linger"}}}.balancer())
 }
 
 // What is kept for the whole fleet gives way to what was said to this proxy, and what
