@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"drover/chunk"
 	"drover/contract"
 	"drover/fleet"
 	"drover/internal/config"
@@ -40,7 +39,7 @@ func (a *app) readFleet(name string) (*fleet.File, []byte, error) {
 				problems = append(problems, fmt.Errorf("line %d: %s.quota: %w", d.PolicyLine, d.Name, err))
 			}
 		}
-		if err := shard.CheckUnique(d.Name, collectionsOf(d)); err != nil {
+		if err := shard.CheckUnique(d.Name, d.Plain()); err != nil {
 			problems = append(problems, fmt.Errorf("line %d: %w", d.Line, err))
 		}
 	}
@@ -57,15 +56,6 @@ func (a *app) readFleet(name string) (*fleet.File, []byte, error) {
 		}
 	}
 	return f, content, errors.Join(problems...)
-}
-
-// collectionsOf gives the collections of a database of a file.
-func collectionsOf(d fleet.FileDatabase) []chunk.Collection {
-	out := make([]chunk.Collection, 0, len(d.Collections))
-	for _, c := range d.Collections {
-		out = append(out, c.Collection)
-	}
-	return out
 }
 
 // printDiff shows what a file changes.

@@ -64,13 +64,16 @@ func newReconcileStop(a *app) *cobra.Command {
 
 func newReconcileStatus(a *app) *cobra.Command {
 	c := &cobra.Command{
-		Use: "status", Short: "Show what the newest run found and did", Args: cobra.NoArgs,
+		Use: "status", Short: "Show what the newest run found and did, or why it failed", Args: cobra.NoArgs,
 		Example: "  drover fleet reconcile status",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withStarter(cmd, func(ctx context.Context, s *starter.Starter) error {
-				r, err := s.LastReconcile(ctx)
+				r, failed, err := s.LastReconcile(ctx)
 				if err != nil {
 					return err
+				}
+				if failed != nil {
+					return fmt.Errorf("the newest run failed: %w", failed)
 				}
 				if r == nil {
 					return a.told("no run has ended: drover fleet reconcile start lets a schedule make them")

@@ -42,6 +42,15 @@ type FileDatabase struct {
 	Line        int
 }
 
+// Plain gives its collections without what only a file knows of them.
+func (d FileDatabase) Plain() []chunk.Collection {
+	out := make([]chunk.Collection, 0, len(d.Collections))
+	for _, c := range d.Collections {
+		out = append(out, c.Collection)
+	}
+	return out
+}
+
 // FileCollection is a collection of a logical database.
 type FileCollection struct {
 	chunk.Collection

@@ -23,7 +23,8 @@ func (s *Starter) Reconcile(ctx context.Context, every time.Duration, in contrac
 // Unreconcile removes the schedule. What runs goes on.
 func (s *Starter) Unreconcile(ctx context.Context) error { return s.unschedule(ctx, reconcileSchedule) }
 
-// LastReconcile gives what the newest run came to, nil when none has ended.
-func (s *Starter) LastReconcile(ctx context.Context) (*contract.FleetReconciled, error) {
+// LastReconcile gives what the newest run that was completed came to, nil when there is
+// none, and with what error a newer one has ended.
+func (s *Starter) LastReconcile(ctx context.Context) (out *contract.FleetReconciled, failed, err error) {
 	return last[contract.FleetReconciled](ctx, s, reconcileSchedule)
 }

@@ -90,5 +90,6 @@ func (s *Starter) Unwatch(ctx context.Context) error { return s.unschedule(ctx, 
 
 // LastWatch gives the newest look at the fleet that has ended, nil when there is none.
 func (s *Starter) LastWatch(ctx context.Context) (*contract.WatchResult, error) {
-	return last[contract.WatchResult](ctx, s, watchSchedule)
+	out, _, err := last[contract.WatchResult](ctx, s, watchSchedule)
+	return out, err
 }

@@ -1,8 +1,10 @@
 package starter
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
@@ -29,30 +31,33 @@ func (s *Starter) schedule(ctx context.Context, id string, every time.Duration, 
 	})
 }
 
-// last gives what the newest run of a schedule that has ended came to, nil when there
-// is none.
-func last[T any](ctx context.Context, s *Starter, id string) (*T, error) {
+// last gives what the newest run of a schedule that was completed came to, nil when there
+// is none, and with what error a newer one has ended.
+func last[T any](ctx context.Context, s *Starter, id string) (out *T, failed, err error) {
 	d, err := s.client.ScheduleClient().GetHandle(ctx, id).Describe(ctx)
 	if _, ok := errors.AsType[*serviceerror.NotFound](err); ok {
-		return nil, nil //nolint:nilnil // there is no such schedule
+		return nil, nil, nil // there is no such schedule
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	for i := len(d.Info.RecentActions) - 1; i >= 0; i-- {
-		a := d.Info.RecentActions[i].StartWorkflowResult
+	for _, action := range slices.Backward(d.Info.RecentActions) {
+		a := action.StartWorkflowResult
 		if a == nil {
 			continue
 		}
 		state, err := s.client.DescribeWorkflowExecution(ctx, a.WorkflowID, a.FirstExecutionRunID)
-		if err != nil || state.GetWorkflowExecutionInfo().GetStatus() != enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED {
+		if err != nil || state.GetWorkflowExecutionInfo().GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING {
 			continue
 		}
-		var out T
-		err = s.client.GetWorkflow(ctx, a.WorkflowID, a.FirstExecutionRunID).Get(ctx, &out)
-		return &out, err
+		out = new(T)
+		err = s.result(ctx, Run{a.WorkflowID, a.FirstExecutionRunID}, out)
+		if state.GetWorkflowExecutionInfo().GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED {
+			return out, failed, err
+		}
+		failed = cmp.Or(failed, err)
 	}
-	return nil, nil //nolint:nilnil // none has ended
+	return nil, failed, nil
 }
 
 // unschedule removes a schedule; one that does not exist is no error.

@@ -79,10 +79,7 @@ func MakeChange(ctx context.Context, store *metadata.Store, secret string, f *fl
 // want them.
 func makeDatabase(ctx context.Context, store *metadata.Store, secret string, f *fleet.File, name string) error {
 	d, _ := f.Database(name)
-	db := chunk.Database{Name: d.Name, KeySpace: d.KeySpace}
-	for _, c := range d.Collections {
-		db.Collections = append(db.Collections, c.Collection)
-	}
+	db := chunk.Database{Name: d.Name, KeySpace: d.KeySpace, Collections: d.Plain()}
 	chunks, err := f.FirstChunks(d)
 	if err != nil {
 		return err
