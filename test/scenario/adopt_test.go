@@ -96,6 +96,7 @@ func TestLiveAdoption(t *testing.T) {
 	}).Err())
 	status, out, errs = f.drover("db", "adopt", "shop", "--check")
 	require.Zero(t, status, errs+out)
+	f.movesAsDefined(old)
 	f.moveAdopted(through, insert, a, c)
 	require.Error(t, insert(direct, 1003))
 	names, err := root.ListDatabaseNames(ctx, bson.D{})
@@ -104,6 +105,20 @@ func TestLiveAdoption(t *testing.T) {
 	status, _, errs = f.drover("db", "adopt", "shop", "--undo", "--yes")
 	require.Equal(t, 1, status)
 	require.Contains(t, errs, "adoption.moved")
+}
+
+// movesAsDefined sees that a chunk whose collections somebody changed on the shard
+// itself is not copied before it is found to be so.
+func (f *fleet) movesAsDefined(old *mongo.Database) {
+	f.t.Helper()
+	indexes := old.Collection("orders").Indexes()
+	name, err := indexes.CreateOne(f.t.Context(), mongo.IndexModel{Keys: bson.D{{Key: "seen", Value: 1}}})
+	require.NoError(f.t, err)
+	status, _, errs := f.drover("migrate", "start", "shop/0001", "--to", f.target())
+	require.Equal(f.t, 1, status)
+	require.Contains(f.t, errs, "migration.catalog_differs")
+	require.Contains(f.t, errs, "orders index "+name+": missing in the catalog")
+	require.NoError(f.t, indexes.DropOne(f.t.Context(), name))
 }
 
 // moveAdopted moves the one chunk of the adopted database while it is written to
@@ -133,6 +148,9 @@ func (f *fleet) moveAdopted(through *mongo.Collection, insert func(*mongo.Collec
 	require.NoError(f.t, err)
 	require.EqualValues(f.t, 302+n, got)
 	require.NoError(f.t, insert(through, 2000+n), "writes went on to the end")
+	status, out, errs = f.drover("migrate", "start", "shop/0001", "--to", from, "--dry-run")
+	require.Contains(f.t, out, "as the catalog says", "the next move would be refused: %s", errs)
+	require.NotEqual(f.t, 1, status, errs)
 	stragglers, err := f.store.Stragglers(f.t.Context())
 	require.NoError(f.t, err)
 	require.Empty(f.t, stragglers)

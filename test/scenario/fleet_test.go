@@ -300,11 +300,15 @@ func (f *fleet) startWork(guarded bool) {
 func (f *fleet) target() string { return f.names[2] }
 
 // migrate starts the move of the application's busiest chunk.
-func (f *fleet) migrate(approval string) {
+func (f *fleet) migrate(approval string, more ...func(*contract.MigrateInput)) {
 	f.t.Helper()
-	_, err := f.starter.Migrate(f.t.Context(), contract.MigrateInput{
+	in := contract.MigrateInput{
 		Chunk: f.hot.Chunk.ID, To: f.target(), Approval: approval, Complete: contract.Manual, RequestedBy: f.t.Name(),
-	})
+	}
+	for _, change := range more {
+		change(&in)
+	}
+	_, err := f.starter.Migrate(f.t.Context(), in)
 	require.NoError(f.t, err)
 }
 

@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"drover/chunk"
 	"drover/contract"
+	"drover/demo/workload"
 	"drover/metadata"
 )
 
@@ -65,8 +67,9 @@ func TestAbortLeavesNothing(t *testing.T) {
 	f.startWorker("worker", "--gate-lag", "1ns") // the gate refuses for ever
 	f.startWork(false)
 	f.planChangesNothing()
-	f.migrate(contract.Automatic)
-	f.await("the gate", func(st contract.Status) bool { return st.Gate != nil && !st.Gate.Go && st.WaitingFor != "" })
+	f.migrate(contract.Automatic, func(in *contract.MigrateInput) { in.OnMismatch = contract.RestartOnMismatch })
+	st := f.await("the gate", func(st contract.Status) bool { return st.Gate != nil && !st.Gate.Go && st.WaitingFor != "" })
+	f.slicesRestart(st.Target)
 	f.ask(contract.AbortUpdate)
 	_, err := f.starter.Result(t.Context(), f.hot.Chunk.ID)
 	require.ErrorContains(t, err, "aborted by an operator")
@@ -74,6 +77,23 @@ func TestAbortLeavesNothing(t *testing.T) {
 	placements, err := f.store.Placements(t.Context(), f.target())
 	require.NoError(t, err)
 	require.Empty(t, placements)
+}
+
+// slicesRestart changes the target behind everybody's back: the part of the import
+// that it is in is copied anew, beside writers, and nobody is asked.
+func (f *fleet) slicesRestart(target chunk.Placement) {
+	f.t.Helper()
+	c := f.connect(f.shards[target.Shard].AdminURI()).Database(target.Database).Collection(workload.Collection)
+	stranger := bson.D{{Key: "_id", Value: "stranger"}, {Key: "origin", Value: "X"}, {Key: "ref", Value: "stranger"}}
+	_, err := c.InsertOne(f.t.Context(), stranger)
+	require.NoError(f.t, err)
+	require.True(f.t, eventually(f.t, func() bool {
+		n, err := c.CountDocuments(f.t.Context(), stranger)
+		return err == nil && n == 0
+	}), "the slice is not copied anew")
+	f.await("the gate again", func(st contract.Status) bool { return st.Attention == "" && st.Gate != nil && !st.Gate.Go && st.WaitingFor != "" })
+	out, code := f.cli("validate", string(f.hot.Chunk.ID))
+	require.Zero(f.t, code, out)
 }
 
 // planChangesNothing asks what the move would meet, with everything there and with

@@ -40,7 +40,7 @@ func (f *fleet) cli(args ...string) (string, int) {
 // stream of the database's changes holds each document's once, across the move.
 func TestVerificationStopsAMoveThatDiffers(t *testing.T) {
 	f := newFleet(t)
-	f.startWorker("worker")
+	f.startWorker("worker", "--audit-proxy", "mongodb://"+strings.Join(f.proxies, ",")+"/")
 	for _, name := range f.names { // what is written before the capture begins is in no stream
 		require.True(t, eventually(t, func() bool {
 			p, ok, err := f.store.Capture(t.Context(), name)
@@ -53,6 +53,13 @@ func TestVerificationStopsAMoveThatDiffers(t *testing.T) {
 	st := f.await("the approval", waitsForApproval)
 	out, code := f.cli("validate", string(f.hot.Chunk.ID), "--audit")
 	require.Zero(t, code, out)
+
+	out, code = f.cli("migrate", "mirror", string(f.hot.Chunk.ID), "--percent", "100", "--require", "20")
+	require.Zero(t, code, out)
+	require.True(t, eventually(t, func() bool {
+		out, code = f.cli("migrate", "mirror", string(f.hot.Chunk.ID))
+		return code == 0
+	}), "both sides do not answer reads of the application alike: %s", out)
 
 	client, err := mongo.Connect(options.Client().ApplyURI(f.shards[f.target()].AdminURI()))
 	require.NoError(t, err)
@@ -70,7 +77,8 @@ func TestVerificationStopsAMoveThatDiffers(t *testing.T) {
 	f.ask(contract.ResumeUpdate)
 	f.await("the approval again", waitsForApproval)
 	f.ask(contract.ApproveUpdate)
-	f.await("burn-in", inBurnIn)
+	st = f.await("burn-in", inBurnIn)
+	require.Positive(t, st.Audit.Canaries, "documents are read through a proxy before the switch")
 	out, code = f.cli("validate", string(f.hot.Chunk.ID)) // the other way round
 	require.Zero(t, code, out)
 	f.complete()
