@@ -63,11 +63,17 @@ func (s *Starter) registered(ctx context.Context, run Run) (bool, error) {
 	return st.Migration != 0, nil
 }
 
-// refused gives a workflow's failure as ours, with its code.
+// refused gives a workflow's failure as ours, with its code, and with its hint where
+// it has one.
 func refused(err error) error {
-	if e, ok := errors.AsType[*temporal.ApplicationError](err); ok {
-		return failure.New(failure.Invalid, e.Type(), "%s", strings.TrimPrefix(e.Message(), e.Type()+": ")).
-			WithHint("nothing was changed; mend what it says and start the move again")
+	e, ok := errors.AsType[*temporal.ApplicationError](err)
+	if !ok {
+		return err
 	}
-	return err
+	out := failure.New(failure.Invalid, e.Type(), "%s", strings.TrimPrefix(e.Message(), e.Type()+": "))
+	var kind, hint string
+	if e.HasDetails() && e.Details(&kind, &hint) == nil && hint != "" {
+		return out.WithHint("nothing was changed; %s; then start the move again", hint)
+	}
+	return out.WithHint("nothing was changed; mend what it says and start the move again")
 }
