@@ -101,9 +101,8 @@ var moveCases = map[string]func(*testing.T, *fleet){
 		require.Error(t, f.exec(t, `update migrations set target = source`))
 	},
 
-	"DetailsAreKept": func(t *testing.T, f *fleet) {
+	"PhaseHasItsTime": func(t *testing.T, f *fleet) {
 		m := f.register(t)
-		require.NoError(t, f.SetPaused(t.Context(), m.ID, true))
 		require.NoError(t, f.SetExpected(t.Context(), m.ID, time.Hour))
 		was, err := f.Migration(t.Context(), m.ID)
 		require.NoError(t, err)
@@ -113,6 +112,11 @@ var moveCases = map[string]func(*testing.T, *fleet){
 		require.NoError(t, err)
 		require.Zero(t, next.Expected, "nobody has said it of this phase")
 		require.True(t, next.PhaseAt.After(was.PhaseAt))
+	},
+
+	"DetailsAreKept": func(t *testing.T, f *fleet) {
+		m := f.register(t)
+		require.NoError(t, f.SetPaused(t.Context(), m.ID, true))
 		require.NoError(t, f.SetAttention(t.Context(), m.ID, "index cannot be built: \x00 bad"))
 		require.NoError(t, f.SetProgress(t.Context(), m.ID, json.RawMessage(`{"docs": 5}`)))
 		require.NoError(t, f.SetBusy(t.Context(), m.ID, []byte{1, 0, 2}))
