@@ -90,6 +90,8 @@ func (p *seasonFlags) dates(now time.Time) (err error) {
 	switch {
 	case p.season.Factor <= 1:
 		return &usageError{fmt.Errorf("--factor is %g; want more than 1", p.season.Factor)}
+	case p.lead < 0:
+		return &usageError{fmt.Errorf("--lead is %s; want 0 or longer", p.lead)}
 	case !p.season.At.Before(p.season.Until):
 		return &usageError{errors.New("--until does not lie behind --at")}
 	case p.season.Until.Before(now):

@@ -59,7 +59,7 @@ type SeasonState struct {
 	Expected   Duration  `json:"expected"` // time of copying
 	Expanded   string    `json:"expanded,omitempty"`
 	Shrunk     string    `json:"shrunk,omitempty"`
-	Held       string    `json:"held,omitempty"`    // what keeps it from going on, and since when it tries again
+	Held       string    `json:"held,omitempty"`    // what keeps it from going on; it tries again
 	Stopped    string    `json:"stopped,omitempty"` // by whom and why
 	WaitingFor string    `json:"waitingFor"`
 }

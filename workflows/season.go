@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -36,17 +37,14 @@ func PrepareSeason(ctx workflow.Context, in contract.SeasonInput) (contract.Seas
 	if workflow.IsContinueAsNewError(err) {
 		return s.state, err
 	}
-	if closing := s.release(ctx); closing != nil {
-		return s.state, closing
-	}
-	return s.state, err
+	closing := s.release(ctx)
+	return s.state, cmp.Or(err, closing)
 }
 
 // season is the state of a run.
 type season struct {
 	in      contract.SeasonInput
 	state   contract.SeasonState
-	child   workflow.ChildWorkflowFuture // the intent that goes on, of this run
 	stopped bool
 }
 
@@ -106,7 +104,7 @@ func (s *season) run(ctx workflow.Context) error {
 		if err != nil {
 			return err
 		}
-		if workflow.GetInfo(ctx).GetContinueAsNewSuggested() && s.child == nil {
+		if workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
 			next := s.in
 			next.Resumed = &s.state
 			return workflow.NewContinueAsNewError(ctx, contract.SeasonWorkflow, next)
@@ -181,9 +179,8 @@ func (s *season) carryOut(ctx workflow.Context, kind string, id *string, p contr
 	if started == "" {
 		return s.hold(ctx, held)
 	}
-	*id, s.child, s.state.Held = started, child, ""
+	*id, s.state.Held = started, ""
 	s.say(ctx, started)
-	defer func() { s.child = nil }()
 	done := func() bool { return child.IsReady() || s.stopped }
 	if kind == contract.ExpandIntent {
 		if _, err := workflow.AwaitWithTimeout(ctx, s.in.Until.Sub(workflow.Now(ctx)), done); err != nil || !child.IsReady() {
