@@ -70,6 +70,9 @@ func (a *Activities) importLeg(ctx context.Context, l leg, sort map[string]bulki
 		return bulkimport.Result{}, err
 	}
 	imp.Sort = sort
+	if l.applied.After(imp.Source.Start) {
+		imp.Source.Start = l.applied
+	}
 	imp.Source.Keep, imp.Target.Keep = l.copies, l.own
 	catalog, err := a.Store.Collections(ctx, m.Chunk.Database)
 	if err != nil {

@@ -24,6 +24,8 @@ type leg struct {
 	fromRange               chunk.Range
 	toRange                 chunk.Range
 
+	applied bson.Timestamp // what is read anew must not be older: lanes have applied all up to it
+
 	copies *chunk.Keep // what To is to have of From's; nil: all of it
 	own    *chunk.Keep // what is From's in To; nil: all of it
 	sole   *chunk.Keep // To without what other sources fill it with; nil: all of it

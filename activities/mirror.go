@@ -68,7 +68,7 @@ func (a *Activities) mirrorOnce(ctx context.Context, l leg, kept metadata.Mirror
 	}
 	round, err := m.Round(ctx, commands)
 	if err != nil {
-		return again, err
+		return nil, err // one that a side never answers in time would keep all others from being compared
 	}
 	var report contract.MirrorReport
 	_ = json.Unmarshal(kept.Report, &report) // figures for people; what cannot be read begins anew

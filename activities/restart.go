@@ -9,6 +9,7 @@ import (
 	"drover/bulkimport"
 	"drover/chunk"
 	"drover/contract"
+	"drover/internal/failure"
 	"drover/metadata"
 	"drover/shard"
 )
@@ -20,7 +21,8 @@ const mostRestarted = 10_000
 // RestartSlices copies those slices of a move's import anew in which documents were
 // found to differ.
 //
-// Before: no lanes and no verification of the migration run, and it has one leg.
+// Before: no lanes and no verification of the migration run, it has one leg, and its
+// source serves.
 // After: these slices are as the source was at a snapshot behind everything that
 // lanes have applied, with windows that say so; lanes that start then skip what is
 // in it. If interrupted: run again, and before any lane: a slice may be cleared.
@@ -36,6 +38,13 @@ func (a *Activities) RestartSlices(ctx context.Context, in contract.ImportInput)
 	}
 	meter := a.meter(in.Ref, "restart")
 	err = meter.beating(ctx, func(ctx context.Context) error {
+		r, err := a.Store.Route(ctx, m.Chunk.ID)
+		if err == nil {
+			err = sourceServes(m, r)
+		}
+		if err != nil {
+			return err
+		}
 		l := leg{DirectionInput: contract.DirectionInput{Ref: in.Ref, From: m.Source, To: m.Target, PrimaryReads: in.PrimaryReads}}
 		e, err := a.ends(ctx, l.DirectionInput)
 		if err != nil {
@@ -51,6 +60,12 @@ func (a *Activities) RestartSlices(ctx context.Context, in contract.ImportInput)
 		if out.Slices, err = a.replan(ctx, m.ID); err != nil || out.Slices == 0 {
 			return err
 		}
+		// A secondary may be behind what lanes have applied, which they do not apply again.
+		mark, err := (&heartbeatMarks{a: a, e: e, in: l.DirectionInput}).Write(ctx)
+		if err != nil {
+			return err
+		}
+		l.applied = mark.At
 		a.Logger.InfoContext(ctx, "Slices with documents that differ are copied anew", slog.Int("slices", out.Slices))
 		if err := e.to.EnsureLoaderRole(ctx, m.Target, m.ID); err != nil {
 			return err
@@ -59,6 +74,16 @@ func (a *Activities) RestartSlices(ctx context.Context, in contract.ImportInput)
 		return err
 	})
 	return out, err
+}
+
+// sourceServes refuses a move whose target serves: its documents are newer than those
+// that the slices would be read from.
+func sourceServes(m metadata.Migration, r chunk.Route) error {
+	if r.Placement.ID == m.Source.ID {
+		return nil
+	}
+	return failure.New(failure.Invalid, "migration.source_not_serving", "slices of %s cannot be copied anew: shard %s serves it by now", m.Chunk.ID, r.Placement.Shard).
+		WithHint("repair documents that differ by hand, see drover migrate mismatches")
 }
 
 // replan takes the slices back to planned that hold documents that differ, and gives

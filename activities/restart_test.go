@@ -6,6 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"drover/chunk"
+	"drover/internal/failure"
 	"drover/metadata"
 )
 
@@ -40,4 +42,12 @@ func TestSlicesOfMismatches(t *testing.T) {
 		require.NoError(t, err, name)
 		require.Equal(t, tc.want, got, name)
 	}
+}
+
+// TestServingTargetIsLeftAlone: what applications have written to it is nowhere else.
+func TestServingTargetIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	m := metadata.Migration{Source: chunk.Placement{ID: 1}, Target: chunk.Placement{ID: 2, Shard: "b"}}
+	require.NoError(t, sourceServes(m, chunk.Route{Placement: m.Source}))
+	require.True(t, failure.HasCode(sourceServes(m, chunk.Route{Placement: m.Target}), "migration.source_not_serving"))
 }

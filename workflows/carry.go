@@ -40,9 +40,10 @@ func (m *migration) makeRoom(ctx workflow.Context) error {
 	return workflow.NewContinueAsNewError(ctx, contract.MigrateChunkWorkflow, contract.MigrateRun{MigrateInput: m.in, Carry: m.carry(ctx)})
 }
 
-// settled reports whether nothing is decided or failed that another run would not know of.
+// settled reports whether nothing is decided, half done or failed that another run would not
+// know of.
 func (m *migration) settled(ctx workflow.Context) bool {
-	return ctx.Err() == nil && m.abortReason == "" && !m.paused && !m.inWindow && m.judging == 0 && m.sideFailure() == nil
+	return ctx.Err() == nil && m.abortReason == "" && !m.paused && !m.inWindow && !m.restarting && m.judging == 0 && m.sideFailure() == nil
 }
 
 // carry is what the next run needs.

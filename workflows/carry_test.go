@@ -229,6 +229,28 @@ func TestRestartsAreCountedOverRuns(t *testing.T) {
 	require.Equal(t, 1, w.calls["RestartSlices"])
 }
 
+// TestRestartIsDoneBeforeARunHandsOver: the next run would start lanes beside a slice that
+// is half there.
+func TestRestartIsDoneBeforeARunHandsOver(t *testing.T) {
+	t.Parallel()
+
+	w := newWorld()
+	w.gateNo = 1 << 30
+	w.failAt, w.failToo, w.failCount, w.kind, w.differing = "RestartSlices", "ValidateChunk", 1, failure.Mismatch, 1
+	w.codes = map[string]string{"ValidateChunk": "validation.mismatch"}
+	env := newEnv(t, w)
+	grows(env, time.Hour)
+	var resumed error
+	ask(env, 2*time.Hour, contract.ResumeUpdate, &resumed)
+	in := input
+	in.OnMismatch = contract.RestartOnMismatch
+	start(env, in)
+	_, ok := errors.AsType[*workflow.ContinueAsNewError](env.GetWorkflowError())
+	require.True(t, ok, "%v", env.GetWorkflowError())
+	require.NoError(t, resumed)
+	require.Equal(t, 2, w.calls["RestartSlices"])
+}
+
 // TestWhatIsHandedOverStaysSmall: a payload has a bound, a move's switches have none.
 func TestWhatIsHandedOverStaysSmall(t *testing.T) {
 	t.Parallel()

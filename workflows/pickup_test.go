@@ -53,10 +53,17 @@ func TestTerminatedMoveGoesOn(t *testing.T) {
 				end = contract.AbortUpdate
 			}
 			ask(env, time.Hour, end, new(error))
-			start(env, input)
+			in := input
+			in.OnMismatch = contract.RestartOnMismatch
+			start(env, in)
 
 			require.Equal(t, map[chunk.PlacementID]bool{c.dropped: true}, w.dropped)
 			require.Equal(t, c.switches, w.calls["SwitchRoute"])
+			restarts := 1
+			if c.published || c.at == chunk.Aborting {
+				restarts = 0
+			}
+			require.Equal(t, restarts, w.calls["RestartSlices"], "what served has newer documents than the old source")
 			for _, activity := range c.never {
 				require.Zero(t, w.calls[activity], "%s", activity)
 			}

@@ -41,11 +41,12 @@ func (m *migration) pickUp(ctx workflow.Context) error {
 		return err
 	}
 	m.goesOnAt = m.plan.Phase
-	m.restarting = m.in.OnMismatch == contract.RestartOnMismatch // the earlier run may have left a slice half there
 	if m.plan.Phase == chunk.Aborting {
 		return errAborted
 	}
 	unpublished := m.serving.ID == m.plan.Source.ID
+	// The earlier run may have left a slice half there. Behind a switch no slice is touched: what differs then is newer.
+	m.restarting = m.in.OnMismatch == contract.RestartOnMismatch && unpublished && m.direction == 0
 	if unpublished && (m.plan.Phase == chunk.Validating || m.plan.Phase == chunk.Switching) {
 		m.goesOnAt = chunk.Replicating
 	}
