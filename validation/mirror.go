@@ -165,8 +165,11 @@ const (
 )
 
 // ordered reports whether a find's order leaves nothing open. A part of any other
-// order may be other documents on each side.
+// order may be other documents on each side; under a collation several _ids may be alike.
 func ordered(command bson.Raw) bool {
+	if _, err := command.LookupErr("collation"); err == nil {
+		return false
+	}
 	sort, ok := command.Lookup("sort").DocumentOK()
 	if !ok {
 		return false

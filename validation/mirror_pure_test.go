@@ -16,6 +16,7 @@ func TestMirroredReadsAreBounded(t *testing.T) {
 		"a part of any":     {`{"find":"c","skip":5,"limit":3}`, `{"find":"c","limit":1001,"singleBatch":true,"batchSize":1001,"maxTimeMS":10000}`},
 		"a part of ties":    {`{"find":"c","sort":{"a":1},"limit":3}`, `{"find":"c","sort":{"a":1},"limit":1001,"singleBatch":true,"batchSize":1001,"maxTimeMS":10000}`},
 		"a part in order":   {`{"find":"c","sort":{"a":1,"_id":1},"skip":5,"limit":3}`, `{"find":"c","sort":{"a":1,"_id":1},"skip":5,"limit":3,"singleBatch":true,"batchSize":3,"maxTimeMS":10000}`},
+		"alike":             {`{"find":"c","sort":{"_id":1},"collation":{"locale":"de"},"limit":3}`, `{"find":"c","sort":{"_id":1},"collation":{"locale":"de"},"limit":1001,"singleBatch":true,"batchSize":1001,"maxTimeMS":10000}`},
 		"negative":          {`{"find":"c","sort":{"_id":1},"limit":-3}`, `{"find":"c","sort":{"_id":1},"limit":3,"singleBatch":true,"batchSize":3,"maxTimeMS":10000}`},
 		"count":             {`{"count":"c","query":{"a":1},"limit":3}`, `{"count":"c","query":{"a":1},"limit":3,"maxTimeMS":10000}`},
 		"distinct":          {`{"distinct":"c","key":"a","query":{"b":1},"maxTimeMS":5}`, `{"distinct":"c","key":"a","query":{"b":1},"maxTimeMS":10000}`},
