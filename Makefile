@@ -71,7 +71,7 @@ unit: ## Run the tests that need no server
 
 .PHONY: integration
 integration: ## Run all tests on the stack that `make stack` started
-	REQUIRE_STACK=1 go test ./... -count=1 -timeout 20m $(TEST_FLAGS)
+	REQUIRE_STACK=1 go test ./... -count=1 -timeout 40m $(TEST_FLAGS)
 
 .PHONY: fuzz
 fuzz: ## Run each fuzz test for FUZZ_TIME
@@ -95,7 +95,7 @@ soak: setup build ## Switch a chunk 1,000 times with random kills, into bench/ou
 
 .PHONY: histories
 histories: ## Record the histories that test/histories replays anew, on the stack that `make stack` started
-	DROVER_RECORD=$(CURDIR)/test/histories REQUIRE_STACK=1 go test ./test/scenario ./workers -count=1 -timeout 20m $(TEST_FLAGS)
+	DROVER_RECORD=$(CURDIR)/test/histories REQUIRE_STACK=1 go test ./test/scenario ./workers -count=1 -timeout 40m $(TEST_FLAGS)
 
 .PHONY: mixed
 mixed: ## Replace a binary of commit OLD by this one in the middle of a move, on the stack that `make stack` started
