@@ -106,9 +106,12 @@ func (b *Balancer) PlanRound(ctx context.Context, in contract.RoundInput) (plan 
 	return plan, err
 }
 
-// desired gives the fleet file that was applied last, nil when there is none.
-func (b *Balancer) desired(ctx context.Context) (*fleet.File, int64, error) {
-	states, err := b.Ledger.DesiredStates(ctx, 1)
+// Desired gives the fleet file that was applied last with its version, nil when there
+// is none.
+func Desired(ctx context.Context, kept interface {
+	DesiredStates(ctx context.Context, limit int) ([]metadata.DesiredState, error)
+}) (*fleet.File, int64, error) {
+	states, err := kept.DesiredStates(ctx, 1)
 	if err != nil || len(states) == 0 {
 		return nil, 0, err
 	}
@@ -123,7 +126,7 @@ func (b *Balancer) desired(ctx context.Context) (*fleet.File, int64, error) {
 func (b *Balancer) view(ctx context.Context, s contract.BalanceSettings, then func(fleet.View) error) error {
 	r := fleet.Reader{Metadata: b.Ledger, Sizes: b.Sizes, Settings: s}
 	var err error
-	if r.File, _, err = b.desired(ctx); err != nil {
+	if r.File, _, err = Desired(ctx, b.Ledger); err != nil {
 		return err
 	}
 	return beating(ctx, func() any { return "reading the fleet" }, func(ctx context.Context) error {

@@ -39,7 +39,7 @@ func (r *Reconciler) LookAtDesired(ctx context.Context, _ contract.None) (contra
 
 // compare gives what is missing, for people and as it is made.
 func (r *Reconciler) compare(ctx context.Context) (look contract.ReconcileLook, f *fleet.File, missing []fleet.Change, err error) {
-	if f, look.Version, err = r.desired(ctx); err != nil || f == nil {
+	if f, look.Version, err = Desired(ctx, r.Ledger); err != nil || f == nil {
 		return look, nil, nil, err
 	}
 	now, err := r.Present(ctx)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"drover/activities"
 	"drover/contract"
 	"drover/fleet"
 	"drover/internal/config"
@@ -239,7 +240,7 @@ func newPlacementCommand(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				f, err := desired(ctx, store)
+				f, _, err := activities.Desired(ctx, store)
 				if err != nil {
 					return err
 				}

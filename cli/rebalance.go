@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"drover/activities"
 	"drover/chunk"
 	"drover/contract"
 	"drover/fleet"
@@ -71,24 +72,11 @@ func (a *app) view(ctx context.Context, cmd *cobra.Command, store *metadata.Stor
 	r.File = file
 	if file == nil {
 		var err error
-		if r.File, err = desired(ctx, store); err != nil {
+		if r.File, _, err = activities.Desired(ctx, store); err != nil {
 			return fleet.View{}, err
 		}
 	}
 	return r.Read(ctx)
-}
-
-// desired gives the fleet file that was applied last, nil when there is none.
-func desired(ctx context.Context, store *metadata.Store) (*fleet.File, error) {
-	states, err := store.DesiredStates(ctx, 1)
-	if err != nil || len(states) == 0 {
-		return nil, err
-	}
-	f, err := fleet.Parse([]byte(states[0].Content))
-	if err != nil {
-		return nil, fmt.Errorf("read desired state %d: %w", states[0].Version, err)
-	}
-	return f, nil
 }
 
 // planned is what a plan says to people.

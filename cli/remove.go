@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"drover/activities"
 	"drover/chunk"
 	"drover/internal/config"
 	"drover/metadata"
@@ -61,7 +62,7 @@ func (a *app) removeShard(cmd *cobra.Command, name, uri string, yes bool) error 
 		if out.Uses, err = store.InUse(ctx, name); err != nil {
 			return err
 		}
-		f, err := desired(ctx, store)
+		f, _, err := activities.Desired(ctx, store)
 		if err != nil {
 			return err
 		}

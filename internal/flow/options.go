@@ -13,8 +13,8 @@ import (
 // Profile is the way an activity is called: its timeouts, retries and queue.
 type Profile func() workflow.ActivityOptions
 
-// Quick is for one metadata or shard statement. It is retried for five
-// minutes: longer outages are for a person, who sees the attempt count.
+// Quick is for one metadata or shard statement. It is retried until it succeeds, or
+// fails for good; in a long outage people see the attempt count.
 func Quick() workflow.ActivityOptions {
 	return workflow.ActivityOptions{
 		TaskQueue:           contract.ControlQueue,
