@@ -174,11 +174,9 @@ func (f *Fleet) Direct(name string) (*mongo.Client, error) {
 func (f *Fleet) state(s chunk.AttemptState) {
 	f.mu.Lock()
 	f.attempt.State = s
-	n, hear := f.attempt, f.hear
+	n := f.attempt
 	f.mu.Unlock()
-	if hear != nil {
-		hear(proxy.Announcement{Notice: &n})
-	}
+	f.Announce(proxy.Announcement{Notice: &n})
 }
 
 // Release ends the fence, once: forward where the proxy can know of the switch,
@@ -210,12 +208,9 @@ func (f *Fleet) forward(to chunk.Placement) error {
 	f.route.Placement = to
 	f.held = f.attempt.Attempt
 	change := proxy.RouteChange{Database: database, Chunk: f.route.Chunk.ID, Token: f.route.Token, Placement: &to}
-	hear := f.hear
 	f.mu.Unlock()
 	f.state(chunk.Published)
-	if hear != nil {
-		hear(proxy.Announcement{Route: &change})
-	}
+	f.Announce(proxy.Announcement{Route: &change})
 	if err := f.grant(to, f.held); err != nil {
 		return err
 	}

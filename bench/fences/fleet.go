@@ -42,6 +42,7 @@ type Settings struct {
 // was set to hold is replaced by what the proxy holds.
 type Fleet struct {
 	Settings
+	Feed
 	Callers []*Caller // an application of each profile
 
 	ctx     context.Context //nolint:containedctx // the life of what runs
@@ -57,7 +58,6 @@ type Fleet struct {
 	attempt chunk.Notice
 	tried   bool // there was an attempt
 	former  []proxy.Former
-	hear    func(proxy.Announcement)
 	last    chunk.PlacementID
 	held    chunk.AttemptID // whose grants the serving placement has
 	unread  bool            // the metadata cannot be read
@@ -209,25 +209,6 @@ func (f *Fleet) LatestAttempt(context.Context, chunk.ID) (chunk.Notice, bool, er
 	}
 	return f.attempt, f.tried, nil
 }
-
-// Listen implements [proxy.Feed].
-func (f *Fleet) Listen(ctx context.Context, deliver func(proxy.Announcement)) error {
-	f.mu.Lock()
-	f.hear = deliver
-	f.mu.Unlock()
-	deliver(proxy.Announcement{Resync: true})
-	<-ctx.Done()
-	return ctx.Err()
-}
-
-// Ack implements [proxy.Acks].
-func (f *Fleet) Ack(context.Context, chunk.Ack) error { return nil }
-
-// Beat implements [proxy.Presence].
-func (f *Fleet) Beat(context.Context, proxy.Life) error { return nil }
-
-// Leave implements [proxy.Presence].
-func (f *Fleet) Leave(context.Context, string, string) error { return nil }
 
 // Shard implements [proxy.Shards].
 func (f *Fleet) Shard(_ context.Context, name string) (proxy.Shard, error) {

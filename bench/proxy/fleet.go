@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"drover/bench/fences"
 	"drover/chunk"
 	"drover/proxy"
 )
@@ -29,6 +30,7 @@ type settings struct {
 
 // fleet is the metadata that the measured proxy reads, in its own memory.
 type fleet struct {
+	fences.Feed
 	shard     proxy.Shard
 	databases []chunk.Database
 	routes    []chunk.Route
@@ -36,7 +38,6 @@ type fleet struct {
 	mu       sync.Mutex
 	attempt  chunk.AttemptID
 	attempts map[chunk.ID]chunk.Notice
-	hear     func(proxy.Announcement)
 }
 
 // newFleet lays out the logical databases. Everybody who calls it gets the same.
@@ -91,25 +92,6 @@ func (f *fleet) LatestAttempt(_ context.Context, id chunk.ID) (chunk.Notice, boo
 	return n, ok, nil
 }
 
-// Listen implements [proxy.Feed].
-func (f *fleet) Listen(ctx context.Context, deliver func(proxy.Announcement)) error {
-	f.mu.Lock()
-	f.hear = deliver
-	f.mu.Unlock()
-	deliver(proxy.Announcement{Resync: true})
-	<-ctx.Done()
-	return ctx.Err()
-}
-
-// Ack implements [proxy.Acks].
-func (f *fleet) Ack(context.Context, chunk.Ack) error { return nil }
-
-// Beat implements [proxy.Presence].
-func (f *fleet) Beat(context.Context, proxy.Life) error { return nil }
-
-// Leave implements [proxy.Presence].
-func (f *fleet) Leave(context.Context, string, string) error { return nil }
-
 // Shard implements [proxy.Shards].
 func (f *fleet) Shard(context.Context, string) (proxy.Shard, error) { return f.shard, nil }
 
@@ -136,7 +118,6 @@ func (f *fleet) announce(id chunk.ID, state chunk.AttemptState) {
 		Chunks: []chunk.ID{id}, DeadlineUnixMS: time.Now().Add(10 * time.Second).UnixMilli(),
 	}
 	f.attempts[id] = n
-	hear := f.hear
 	f.mu.Unlock()
-	hear(proxy.Announcement{Notice: &n})
+	f.Announce(proxy.Announcement{Notice: &n})
 }
