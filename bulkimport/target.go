@@ -82,7 +82,10 @@ func (t Target) insert(ctx context.Context, m chunk.MigrationID, name string, do
 	if err == nil {
 		return 0, t.restoreTimestamps(ctx, name, docs)
 	}
-	duplicates, err := duplicatesOnly(err)
+	if refused, ok := errors.AsType[mongo.CommandError](err); ok && refused.Code == mongocode.DuplicateKey && len(docs) > 1 {
+		return t.insertHalves(ctx, m, name, docs)
+	}
+	duplicates, err := duplicatesOnly(err, len(docs))
 	if err != nil {
 		return 0, fmt.Errorf("insert into %s.%s: %w", t.Database, name, brief(err))
 	}
@@ -98,9 +101,25 @@ func (t Target) insert(ctx context.Context, m chunk.MigrationID, name string, do
 	return Documents(len(left)), t.restoreTimestamps(ctx, name, docs)
 }
 
-// duplicatesOnly gives the broken unique indexes that an insert met, or the
-// error when it met anything else.
-func duplicatesOnly(err error) ([]mongocode.Duplicate, error) {
+// insertHalves loads a batch that was refused as a whole, for one document that it
+// does not name.
+func (t Target) insertHalves(ctx context.Context, m chunk.MigrationID, name string, docs []bson.Raw) (parked Documents, err error) {
+	for _, half := range [][]bson.Raw{docs[:len(docs)/2], docs[len(docs)/2:]} {
+		n, err := t.insert(ctx, m, name, half)
+		parked += n
+		if err != nil {
+			return parked, err
+		}
+	}
+	return parked, nil
+}
+
+// duplicatesOnly gives the broken unique indexes that an insert of so many documents
+// met, or the error when it met anything else.
+func duplicatesOnly(err error, docs int) ([]mongocode.Duplicate, error) {
+	if _, ok := errors.AsType[mongo.CommandError](err); ok && docs == 1 && mongocode.IsDuplicateKey(err) {
+		return mongocode.Duplicates(err), nil
+	}
 	bulk, ok := errors.AsType[mongo.BulkWriteException](err)
 	if !ok || bulk.WriteConcernError != nil {
 		return nil, err

@@ -57,6 +57,7 @@ func (m *migration) waitForLeave(ctx workflow.Context, p contract.MigrateInput) 
 			if err := workflow.Await(ctx, func() bool { return m.approved }); err != nil {
 				return err
 			}
+			m.status.WaitingFor = ""
 			break
 		}
 		w, err := contract.ParseWindow(p.Window)
@@ -70,8 +71,8 @@ func (m *migration) waitForLeave(ctx workflow.Context, p contract.MigrateInput) 
 		if _, err := workflow.AwaitWithTimeout(ctx, wait, func() bool { return m.approved }); err != nil {
 			return err
 		}
+		m.status.WaitingFor = ""
 	}
-	m.status.WaitingFor = ""
 	return nil
 }
 
