@@ -113,6 +113,9 @@ func (a *app) printRemediation(st contract.RemediationStatus) error {
 		if st.WaitingFor != "" {
 			rows = append(rows, []string{"waiting for", st.WaitingFor})
 		}
+		for _, f := range st.Failing {
+			rows = append(rows, []string{"FAILS", f.String()})
+		}
 		if st.Attention != "" {
 			rows = append(rows, []string{"ATTENTION", st.Attention})
 		}

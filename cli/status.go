@@ -55,6 +55,9 @@ func (a *app) printStatus(st statusJSON) error {
 		if st.WaitingFor != "" {
 			rows = append(rows, []string{"waiting for", st.WaitingFor})
 		}
+		for _, f := range st.Failing {
+			rows = append(rows, []string{"FAILS", f.String()})
+		}
 		if st.Attention != "" {
 			rows = append(rows, []string{"ATTENTION", st.Attention})
 		}
@@ -147,6 +150,9 @@ func watchLine(st contract.Status, p *contract.Progress) string {
 	}
 	if st.WaitingFor != "" {
 		parts = append(parts, "waits for "+st.WaitingFor)
+	}
+	for _, f := range st.Failing {
+		parts = append(parts, f.String())
 	}
 	if st.Attention != "" {
 		parts = append(parts, "ATTENTION: "+st.Attention)

@@ -45,6 +45,9 @@ func (s Status) Why(p *Progress) string {
 	if why := cmp.Or(s.Attention, s.WaitingFor, s.UnderRepair); why != "" {
 		return why
 	}
+	if len(s.Failing) > 0 {
+		return s.Failing[0].String()
+	}
 	if p == nil {
 		return "nothing says so: it is still at work, or no worker is"
 	}

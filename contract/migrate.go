@@ -265,4 +265,5 @@ type Status struct {
 	Drills      []DrillReport    `json:"drills,omitempty"`
 	Updates     []string         `json:"updates"`               // what may be asked of it now
 	UnderRepair string           `json:"underRepair,omitempty"` // a shard of the move that was under repair last, and by whom
+	Failing     []FailingStep    `json:"failing,omitempty"`     // Temporal's word, not the workflow's: it is not told
 }

@@ -165,6 +165,7 @@ type RemediationStatus struct {
 	Done       []PlannedStep `json:"done,omitempty"`
 	Plans      int           `json:"plans"`
 	Deviates   []string      `json:"deviates,omitempty"` // of the last step that was not as predicted
+	Failing    []FailingStep `json:"failing,omitempty"`  // Temporal's word, not the workflow's: it is not told
 }
 
 // The conditions, as they are named in statuses, metrics and docs.

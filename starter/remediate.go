@@ -53,7 +53,11 @@ func (s *Starter) RemediationStatus(ctx context.Context, shard string) (contract
 	if err != nil {
 		return st, noRemediation(err, shard)
 	}
-	return st, v.Get(&st)
+	if err := v.Get(&st); err != nil {
+		return st, err
+	}
+	st.Failing, err = s.failing(ctx, contract.RemediateID(shard))
+	return st, err
 }
 
 // AbortRemediation ends a run after the operation that goes on.

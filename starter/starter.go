@@ -98,7 +98,11 @@ func (s *Starter) Status(ctx context.Context, id chunk.ID) (contract.Status, err
 	if err != nil {
 		return st, notFound(err, id)
 	}
-	return st, v.Get(&st)
+	if err := v.Get(&st); err != nil {
+		return st, err
+	}
+	st.Failing, err = s.failing(ctx, MigrateID(id))
+	return st, err
 }
 
 // PlanSwitch asks the workers what a switch of a running move would meet and do

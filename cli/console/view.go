@@ -173,6 +173,9 @@ func (v *Page) fill(s *Snapshot, waits map[chunk.ID]contract.Status, link func(s
 		switch {
 		case ok:
 			w.Step, w.Waits = st.Step, st.WaitingFor
+			for _, f := range st.Failing {
+				w.Waits = strings.TrimPrefix(w.Waits+"; "+f.String(), "; ")
+			}
 			w.Attention = cmp.Or(w.Attention, st.Attention)
 		default:
 			w.Waits = "its workflow does not answer; this is what the metadata holds"

@@ -86,7 +86,7 @@ var rules = []rule{
 	{"proxy/...", "proxy/... " + vocabulary + " " + support, driver + " " + spans + " " + basics},
 
 	{"workers/...", "...", "..."},
-	{"starter", "chunk contract internal/failure", "go.temporal.io/... google.golang.org/..."},
+	{"starter", "chunk contract internal/failure internal/flow", "go.temporal.io/... google.golang.org/..."},
 	{"cli/...", "...", "..."},
 	{"cmd/...", "cli/... devstack/...", ""},
 	{"devstack/...", "devstack/... " + vocabulary + " " + support, "..."},
