@@ -74,7 +74,7 @@ func (a *Activities) Audit(ctx context.Context, in contract.DirectionInput) (r v
 					Proxy: a.Proxy.Database(databaseOf(in.Chunk)), Source: source.Database(l.From.Database), Target: target.Database(l.To.Database), ShardKeys: keys,
 				}
 			}
-			auditor.Markers, auditor.Log, auditor.Database = &heartbeatMarks{a: a, e: e, in: l.DirectionInput}, logPort{a, l.DirectionInput}, l.From.Database
+			auditor.Markers, auditor.Log, auditor.Database = ownMarks{a, e, l.DirectionInput}, logPort{a, l.DirectionInput}, l.From.Database
 		}
 	}
 	return auditor.Run(ctx)

@@ -10,7 +10,7 @@ import (
 )
 
 // compareSlice is how many documents lie between two marks of a comparison that
-// runs beside a move: heartbeats are the marks, and they are not frequent.
+// runs beside a move, whose lanes save at each of them.
 const compareSlice = 100_000
 
 // Present gives the direction in which the lanes of a chunk's unfinished move run
@@ -64,7 +64,6 @@ func (a *Activities) compareLeg(ctx context.Context, l leg, progress func(contex
 	if err != nil {
 		return validation.Result{}, err
 	}
-	v.Markers = ownMarks{markersPort{a: a, e: e, in: l.DirectionInput}}
 	v.Settings.Slice, v.Progress = compareSlice, progress
 	catalog, err := a.Store.Collections(ctx, databaseOf(l.Chunk))
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"drover/chunk"
 	"drover/contract"
 	"drover/internal/pause"
+	"drover/validation"
 )
 
 // probe writes a marker and waits until every lane has passed it.
@@ -17,13 +18,13 @@ func (a *Activities) probe(ctx context.Context, in contract.DirectionInput) (tim
 	if err != nil {
 		return 0, err
 	}
-	for {
+	for patience := probePatience; ; patience *= 2 {
 		began := time.Now()
 		m := chunk.Marker{Kind: chunk.ValidateMarker, Migration: in.Migration, Attempt: in.Direction, Placement: in.From.ID, Round: began.UnixNano(), At: began}
 		if _, err := e.from.WriteMarker(ctx, m); err != nil {
 			return 0, err
 		}
-		patient, cancel := context.WithTimeout(ctx, probePatience)
+		patient, cancel := context.WithTimeout(ctx, patience)
 		err := a.passed(patient, e, in, m.Key())
 		late := patient.Err() != nil && ctx.Err() == nil
 		cancel()
@@ -33,10 +34,10 @@ func (a *Activities) probe(ctx context.Context, in contract.DirectionInput) (tim
 	}
 }
 
-// probePatience is how long one marker is waited for. Lanes keep the name of the
-// newest marker only: one that another marker of the migration has overtaken is
-// never seen, and a new one is written.
-const probePatience = 30 * time.Second
+// probePatience is how long the first marker is waited for, and each further one
+// twice as long. Lanes keep the name of the newest marker only: one that another
+// marker of the migration has overtaken is never seen, and a new one is written.
+const probePatience = 2 * time.Second
 
 // passed waits until every lane of a direction has passed a marker.
 func (a *Activities) passed(ctx context.Context, e ends, in contract.DirectionInput, key string) error {
@@ -52,6 +53,46 @@ func (a *Activities) passed(ctx context.Context, e ends, in contract.DirectionIn
 			return fmt.Errorf("lanes did not pass %s: %w", key, context.Cause(ctx))
 		}
 	}
+}
+
+// ownMarks are markers that a comparison writes for itself: lanes save at once where
+// they pass one, so little changes between two of them. Lanes are asked for their
+// positions and not for the marker's name, which another one may have overtaken.
+type ownMarks struct {
+	a  *Activities
+	e  ends
+	in contract.DirectionInput
+}
+
+var _ validation.Markers = ownMarks{}
+
+// Write implements [validation.Markers].
+func (p ownMarks) Write(ctx context.Context) (m validation.Mark, err error) {
+	from, err := p.a.Log.EndOffsets(ctx, p.in.From.Shard)
+	if err != nil {
+		return m, err
+	}
+	now := time.Now()
+	m.Marker = chunk.Marker{Kind: chunk.ValidateMarker, Migration: p.in.Migration, Attempt: p.in.Direction, Placement: p.in.From.ID, Round: now.UnixNano(), At: now}
+	if m.At, err = p.e.from.WriteMarker(ctx, m.Marker); err != nil {
+		return m, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, findMarkerFor)
+	defer cancel()
+	seams, err := p.a.Log.FindMarker(ctx, p.in.From.Shard, m.Marker.Key(), from)
+	if err != nil {
+		return m, err
+	}
+	m.Seq = seams[0].Seq
+	for _, s := range seams {
+		m.Seq = min(m.Seq, s.Seq)
+	}
+	return m, nil
+}
+
+// Passed implements [validation.Markers].
+func (p ownMarks) Passed(ctx context.Context, m validation.Mark) error {
+	return p.a.passedSeq(ctx, p.e, p.in, m)
 }
 
 // lookAgain is how long one who has waited for so long waits before the next look:

@@ -175,7 +175,7 @@ func (a *Activities) validator(ctx context.Context, l leg, e ends) (*validation.
 	v := &validation.Validator{
 		Source:   &validation.Mongo{Client: source, Database: in.From.Database, Preference: readpref.SecondaryPreferred()},
 		Target:   &validation.Mongo{Client: dest, Database: in.To.Database},
-		Markers:  markersPort{a, e, in},
+		Markers:  ownMarks{a, e, in},
 		Log:      logPort{a, in},
 		Parked:   parkedPort{admin, in.Migration},
 		Catalog:  catalogPort{e, in},
@@ -255,28 +255,6 @@ func (a *Activities) compareBusy(ctx context.Context, l leg) (int, error) {
 		}
 	}
 	return len(kept.Busy), nil
-}
-
-// markersPort writes the markers between which both sides are read.
-type markersPort struct {
-	a  *Activities
-	e  ends
-	in contract.DirectionInput
-}
-
-var _ validation.Markers = markersPort{}
-
-// Write implements [validation.Markers].
-func (p markersPort) Write(ctx context.Context) (validation.Mark, error) {
-	now := time.Now()
-	m := chunk.Marker{Kind: chunk.ValidateMarker, Migration: p.in.Migration, Attempt: p.in.Direction, Placement: p.in.From.ID, Round: now.UnixNano(), At: now}
-	at, err := p.e.from.WriteMarker(ctx, m)
-	return validation.Mark{Marker: m, At: at}, err
-}
-
-// Passed implements [validation.Markers].
-func (p markersPort) Passed(ctx context.Context, m validation.Mark) error {
-	return p.a.passed(ctx, p.e, p.in, m.Marker.Key())
 }
 
 // logPort reads the captured log for the validator.

@@ -338,37 +338,6 @@ func (a *Activities) passedSeq(ctx context.Context, e ends, in contract.Directio
 	}
 }
 
-// ownMarks are markers of the comparison's own, for one that is over soon: lanes
-// save at once where they pass one, so little changes between two of them.
-type ownMarks struct{ markersPort }
-
-// Write implements [validation.Markers].
-func (p ownMarks) Write(ctx context.Context) (m validation.Mark, err error) {
-	from, err := p.a.Log.EndOffsets(ctx, p.in.From.Shard)
-	if err != nil {
-		return m, err
-	}
-	if m, err = p.markersPort.Write(ctx); err != nil {
-		return m, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, findMarkerFor)
-	defer cancel()
-	seams, err := p.a.Log.FindMarker(ctx, p.in.From.Shard, m.Marker.Key(), from)
-	if err != nil {
-		return m, err
-	}
-	m.Seq = seams[0].Seq
-	for _, s := range seams {
-		m.Seq = min(m.Seq, s.Seq)
-	}
-	return m, nil
-}
-
-// Passed implements [validation.Markers].
-func (p ownMarks) Passed(ctx context.Context, m validation.Mark) error {
-	return p.a.passedSeq(ctx, p.e, p.in, m)
-}
-
 // trailPort reads a shard's captured log, from the archive where Kafka no longer
 // has it.
 type trailPort struct {

@@ -37,11 +37,15 @@ type Log struct {
 func NewLog(brokers []string, opts ...kgo.Opt) (*Log, error) {
 	l := &Log{brokers: brokers, opts: opts, tails: tails{open: map[tailKey]*tail{}}, logger: slog.New(slog.DiscardHandler)}
 	var err error
-	if l.client, err = kgo.NewClient(l.options()...); err != nil {
+	if l.client, err = kgo.NewClient(l.options(kgo.MetadataMinAge(topicKnownFor))...); err != nil {
 		return nil, failure.New(failure.Invalid, "log.bad_settings", "connect to Kafka: %w", err)
 	}
 	return l, nil
 }
+
+// topicKnownFor is how long the client believes what it has heard of a topic, also
+// that there is none: a move that begins with its shard must not wait for seconds.
+const topicKnownFor = 250 * time.Millisecond
 
 // LogTo says where trouble with reading is told; before the first read.
 func (l *Log) LogTo(logger *slog.Logger) { l.logger = logger }
