@@ -233,10 +233,10 @@ func (d *delivery) takeRoom(ctx context.Context, r *route) error {
 		priority = d.q.share.Priority
 	}
 	began := time.Now()
-	err := d.enterRoom(ctx, r.pool.Gate(), priority)
+	pass, err := d.enterRoom(ctx, r.pool.Gate(), priority)
 	d.split.queue += time.Since(began)
 	if err == nil {
-		d.room = r.pool.Gate()
+		d.room, d.pass = r.pool.Gate(), pass
 		return nil
 	}
 	return d.refuseRoom(r, err)
@@ -246,9 +246,13 @@ func (d *delivery) takeRoom(ctx context.Context, r *route) error {
 var errNoRoom = errors.New("no room at the shard")
 
 // enterRoom waits at a gate, no longer than for a connection.
-func (d *delivery) enterRoom(ctx context.Context, g *admission.Gate, priority admission.Priority) error {
-	if g.Try(priority) {
-		return nil
+func (d *delivery) enterRoom(ctx context.Context, g *admission.Gate, priority admission.Priority) (admission.Pass, error) {
+	kind := admission.Reads
+	if d.l.access == writes {
+		kind = admission.Writes
+	}
+	if pass, ok := g.Try(priority, kind); ok {
+		return pass, nil
 	}
 	wait := d.p.cfg.ShardWait
 	if !d.q.deadline.IsZero() {
@@ -256,7 +260,7 @@ func (d *delivery) enterRoom(ctx context.Context, g *admission.Gate, priority ad
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, wait, errNoRoom)
 	defer cancel()
-	return g.Enter(ctx, string(d.q.cmd.DB), priority) //nolint:wrapcheck // turned into a refusal
+	return g.Enter(ctx, string(d.q.cmd.DB), priority, kind) //nolint:wrapcheck // turned into a refusal
 }
 
 // refuseRoom says why there is no room.
@@ -288,15 +292,17 @@ func (d *delivery) leaveRoom(o admission.Outcome, took time.Duration) {
 	if d.room == nil {
 		return
 	}
-	d.room.Leave(o, took)
+	d.room.Leave(d.pass, o, took)
 	d.room = nil
 	d.split.upstream += took
 }
 
 // outcome tells the gate what a try has shown about the shard. A request with
 // little time of its own shows nothing by failing.
-func (d *delivery) outcome(err error) admission.Outcome {
+func (d *delivery) outcome(a *answer, err error) admission.Outcome {
 	switch {
+	case err == nil && a.code == codeUnauthorized:
+		return admission.Declined
 	case err == nil:
 		return admission.Answered
 	case upstream.Ran(err) || !d.q.deadline.IsZero():

@@ -84,7 +84,7 @@ func (p *Proxy) dispatch(ctx context.Context, q *request, l *leg) (answer, error
 		a, err := d.send(tryCtx, r)
 		endTry(span, &a, err)
 		d.under = nil
-		d.leaveRoom(d.outcome(err), time.Since(sent))
+		d.leaveRoom(d.outcome(&a, err), time.Since(sent))
 		again, err := d.judge(ctx, r, &a, err)
 		switch {
 		case err != nil:
@@ -109,6 +109,7 @@ type delivery struct {
 	l       *leg
 	resends int
 	room    *admission.Gate // counted in there
+	pass    admission.Pass  // by this
 	split   split
 	under   *route         // counted in there
 	conn    *upstream.Conn // in use for it

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"drover/proxy/admission"
 	"drover/proxy/upstream"
 )
 
@@ -116,9 +117,9 @@ var upstreamConns = prometheus.NewDesc("drover_proxy_upstream_connections", "Ope
 
 // What a shard's gate shows.
 var (
-	shardLimit   = prometheus.NewDesc("drover_proxy_shard_limit", "Requests to a shard that may run at once.", []string{"shard"}, nil)
-	shardRunning = prometheus.NewDesc("drover_proxy_shard_running_requests", "Requests that run on a shard.", []string{"shard"}, nil)
-	shardWaiting = prometheus.NewDesc("drover_proxy_shard_waiting_requests", "Requests that wait for room at a shard.", []string{"shard"}, nil)
+	shardLimit   = prometheus.NewDesc("drover_proxy_shard_limit", "Requests to a shard that may run at once.", []string{"shard", "kind"}, nil)
+	shardRunning = prometheus.NewDesc("drover_proxy_shard_running_requests", "Requests that run on a shard.", []string{"shard", "kind"}, nil)
+	shardWaiting = prometheus.NewDesc("drover_proxy_shard_waiting_requests", "Requests that wait for room at a shard.", []string{"shard", "kind"}, nil)
 	shardBreaker = prometheus.NewDesc("drover_proxy_shard_breaker", "1 for the state that a shard's breaker is in.", []string{"shard", "state"}, nil)
 )
 
@@ -134,8 +135,10 @@ func (c *poolCollector) Collect(ch chan<- prometheus.Metric) {
 	c.pools.each(func(pool *upstream.Pool) {
 		ch <- prometheus.MustNewConstMetric(upstreamConns, prometheus.GaugeValue, float64(pool.Open()), pool.Name())
 		s := pool.Gate().State()
-		for d, v := range map[*prometheus.Desc]int{shardLimit: s.Limit, shardRunning: s.Running, shardWaiting: s.Waiting} {
-			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), pool.Name())
+		for kind, crowd := range map[string]admission.Crowd{"reads": s.Reads, "writes": s.Writes} {
+			for d, v := range map[*prometheus.Desc]int{shardLimit: crowd.Limit, shardRunning: crowd.Running, shardWaiting: crowd.Waiting} {
+				ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), pool.Name(), kind)
+			}
 		}
 		for _, word := range []string{"closed", "open", "returning"} {
 			on := 0.0

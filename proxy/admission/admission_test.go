@@ -57,11 +57,35 @@ func TestQuotas(t *testing.T) {
 	require.Empty(t, rule)
 }
 
-// enter runs Enter and gives a channel with its end.
-func enter(g *Gate, database string, p Priority) chan error {
-	done := make(chan error, 1)
-	go func() { done <- g.Enter(context.Background(), database, p) }()
+// entered is the end of an Enter.
+type entered struct {
+	pass Pass
+	err  error
+}
+
+// enter runs Enter for a write and gives a channel with its end.
+func enter(g *Gate, database string, p Priority) chan entered {
+	done := make(chan entered, 1)
+	go func() {
+		pass, err := g.Enter(context.Background(), database, p, Writes)
+		done <- entered{pass, err}
+	}()
 	return done
+}
+
+// in wants a write to be let in.
+func in(t *testing.T, g *Gate, database string, p Priority) Pass {
+	t.Helper()
+	pass, err := g.Enter(t.Context(), database, p, Writes)
+	require.NoError(t, err)
+	return pass
+}
+
+// refused wants a write to be refused.
+func refused(t *testing.T, ctx context.Context, g *Gate, database string, p Priority, want error) { //nolint:revive // t comes first in all helpers
+	t.Helper()
+	_, err := g.Enter(ctx, database, p, Writes)
+	require.ErrorIs(t, err, want)
 }
 
 func TestTurns(t *testing.T) {
@@ -69,8 +93,10 @@ func TestTurns(t *testing.T) {
 
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGate(GateConfig{Least: 1, Most: 1, Queue: 6})
-		require.NoError(t, g.Enter(t.Context(), "noisy", Normal))
-		var noisy []chan error
+		first := in(t, g, "noisy", Normal)
+		_, ok := g.Try(Critical, Reads)
+		require.False(t, ok, "reads and writes have one bound")
+		var noisy []chan entered
 		for range 4 {
 			noisy = append(noisy, enter(g, "noisy", Normal))
 			synctest.Wait()
@@ -79,19 +105,21 @@ func TestTurns(t *testing.T) {
 		synctest.Wait()
 		critical := enter(g, "till", Critical)
 		synctest.Wait()
-		require.ErrorIs(t, g.Enter(t.Context(), "late", Normal), ErrQueueFull)
-		for i, want := range []chan error{critical, noisy[0], quiet, noisy[1], noisy[2], noisy[3]} {
-			g.Leave(Answered, time.Millisecond)
+		refused(t, t.Context(), g, "late", Normal, ErrQueueFull)
+		last := first
+		for i, want := range []chan entered{critical, noisy[0], quiet, noisy[1], noisy[2], noisy[3]} {
+			g.Leave(last, Answered, time.Millisecond)
 			synctest.Wait()
 			select {
-			case err := <-want:
-				require.NoError(t, err)
+			case e := <-want:
+				require.NoError(t, e.err)
+				last = e.pass
 			default:
 				require.Fail(t, "somebody else had the turn", "%d", i)
 			}
 		}
-		g.Leave(Answered, time.Millisecond)
-		require.Equal(t, State{1, 0, 0, "closed"}, g.State())
+		g.Leave(last, Answered, time.Millisecond)
+		require.Equal(t, State{Reads: Crowd{Limit: 1}, Writes: Crowd{Limit: 1}, Breaker: "closed"}, g.State())
 	})
 }
 
@@ -100,48 +128,16 @@ func TestGivingUp(t *testing.T) {
 
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGate(GateConfig{Least: 1, Most: 1})
-		require.NoError(t, g.Enter(t.Context(), "a", Normal))
+		pass := in(t, g, "a", Normal)
 		late := errors.New("late")
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, late)
 		defer cancel()
-		require.ErrorIs(t, g.Enter(ctx, "a", Normal), late)
-		require.Equal(t, State{1, 1, 0, "closed"}, g.State())
+		refused(t, ctx, g, "a", Normal, late)
+		require.Equal(t, Crowd{Limit: 1, Running: 1}, g.State().Writes)
 		other := enter(g, "a", Normal)
 		synctest.Wait()
-		g.Leave(Unknown, 0)
-		require.NoError(t, <-other, "who gave up must not have the turn")
-	})
-}
-
-func TestLimitFollowsLatency(t *testing.T) {
-	t.Parallel()
-
-	synctest.Test(t, func(t *testing.T) {
-		g := NewGate(GateConfig{Least: 4, Most: 100})
-		run := func(took time.Duration) {
-			for range 800 {
-				n := g.State().Limit
-				for range n {
-					require.NoError(t, g.Enter(t.Context(), "a", Normal))
-				}
-				time.Sleep(10 * time.Millisecond) //nolint:forbidigo // the bubble's clock
-				for range n {
-					g.Leave(Answered, took)
-				}
-			}
-		}
-		run(time.Millisecond)
-		require.Equal(t, 100, g.State().Limit)
-		for range 40 {
-			for range 60 {
-				require.NoError(t, g.Enter(t.Context(), "a", Normal))
-				time.Sleep(5 * time.Millisecond) //nolint:forbidigo // the bubble's clock
-				g.Leave(Answered, 50*time.Millisecond)
-			}
-		}
-		require.Less(t, g.State().Limit, 60, "the shard got fifty times slower")
-		run(time.Millisecond)
-		require.Equal(t, 100, g.State().Limit, "the shard is well again")
+		g.Leave(pass, Unknown, 0)
+		require.NoError(t, (<-other).err, "who gave up must not have the turn")
 	})
 }
 
@@ -152,34 +148,34 @@ func TestBreaker(t *testing.T) {
 		g := NewGate(GateConfig{Least: 1, Most: 4, Trip: 3})
 		for range 3 {
 			require.Equal(t, "closed", g.State().Breaker)
-			require.NoError(t, g.Enter(t.Context(), "a", Normal))
-			g.Leave(Unreachable, 0)
+			g.Leave(in(t, g, "a", Normal), Unreachable, 0)
 		}
 		require.Equal(t, "open", g.State().Breaker)
-		require.NoError(t, g.Enter(t.Context(), "a", Normal), "a probe")
-		require.ErrorIs(t, g.Enter(t.Context(), "a", Critical), ErrBreaker)
-		g.Leave(Unreachable, 0)
-		require.ErrorIs(t, g.Enter(t.Context(), "a", Critical), ErrBreaker, "the next probe has its time")
-		time.Sleep(time.Second) //nolint:forbidigo // the bubble's clock
-		require.NoError(t, g.Enter(t.Context(), "a", Batch), "another probe")
-		g.Leave(Answered, time.Millisecond)
+		probe := in(t, g, "a", Normal)
+		refused(t, t.Context(), g, "a", Critical, ErrBreaker)
+		g.Leave(probe, Unreachable, 0)
+		refused(t, t.Context(), g, "a", Critical, ErrBreaker) // the next probe has its time
+		time.Sleep(time.Second)                               //nolint:forbidigo // the bubble's clock
+		g.Leave(in(t, g, "a", Batch), Answered, time.Millisecond)
 		require.Equal(t, "returning", g.State().Breaker)
 
 		batch, normal := enter(g, "b", Batch), enter(g, "n", Normal)
 		synctest.Wait()
 		critical := enter(g, "c", Critical)
 		synctest.Wait()
-		require.NoError(t, <-critical, "critical databases come first")
-		g.Leave(Answered, time.Millisecond)
+		leave := func(from chan entered) {
+			e := <-from
+			require.NoError(t, e.err)
+			g.Leave(e.pass, Answered, time.Millisecond)
+		}
+		leave(critical) // critical databases come first
 		began := time.Now()
-		require.NoError(t, <-normal)
+		leave(normal)
 		require.GreaterOrEqual(t, time.Since(began), 900*time.Millisecond)
-		g.Leave(Answered, time.Millisecond)
-		require.NoError(t, <-batch)
+		leave(batch)
 		require.GreaterOrEqual(t, time.Since(began), 1900*time.Millisecond)
-		g.Leave(Answered, time.Millisecond)
 		time.Sleep(5 * time.Second) //nolint:forbidigo // the bubble's clock
-		require.Equal(t, State{4, 0, 0, "closed"}, g.State())
+		require.Equal(t, State{Reads: Crowd{Limit: 4}, Writes: Crowd{Limit: 4}, Breaker: "closed"}, g.State())
 	})
 }
 
@@ -187,7 +183,7 @@ func BenchmarkGate(b *testing.B) {
 	g := NewGate(GateConfig{})
 	b.ReportAllocs()
 	for b.Loop() {
-		_ = g.Enter(b.Context(), "a", Normal)
-		g.Leave(Answered, time.Millisecond)
+		pass, _ := g.Enter(b.Context(), "a", Normal, Writes)
+		g.Leave(pass, Answered, time.Millisecond)
 	}
 }

@@ -3,7 +3,6 @@ package admission
 import (
 	"context"
 	"errors"
-	"math"
 	"sync"
 	"time"
 )
@@ -16,7 +15,7 @@ var (
 
 // GateConfig is how a shard is protected. Zero values get defaults.
 type GateConfig struct {
-	Least, Most int           // bounds of the concurrency limit; 0: 16 and 200
+	Least, Most int           // bounds of the concurrency limit of reads, and of that of writes; both together have no more than Most; 0: 4 and 200
 	Queue       int           // requests that may wait; 0: 5,000
 	Trip        int           // failures in a row that open the breaker; 0: 10
 	Cool        time.Duration // between two probes of an open breaker; 0: 1 s
@@ -30,7 +29,7 @@ func (c GateConfig) withDefaults() GateConfig {
 			*v = to
 		}
 	}
-	set(&c.Least, 16)
+	set(&c.Least, 4)
 	set(&c.Most, 200)
 	set(&c.Queue, 5000)
 	set(&c.Trip, 10)
@@ -44,28 +43,58 @@ func (c GateConfig) withDefaults() GateConfig {
 	return c
 }
 
-// Gate lets as many requests to one shard as it answers well. The limit follows
-// the shard's latency (a gradient: the longer answers take against their own
-// past, the fewer run at once). Who finds no room waits, critical databases
-// first and the databases of a class by turns. A breaker refuses at once while
-// the shard does not answer; when it does again, traffic returns in steps.
+// Kind is what a request does on the shard.
+type Kind uint8
+
+// The kinds. Each has a limit of its own: what slows writes down, such as the syncs
+// of a disk, must not be looked for in reads.
+const (
+	Reads Kind = iota
+	Writes
+	kinds
+)
+
+// Gate lets as many requests to one shard as it answers well: each kind's limit is
+// found by its [knee]. Who finds no room waits, critical databases first and the
+// databases of a class by turns. A breaker refuses at once while the shard does not
+// answer; when it does again, traffic returns in steps.
 type Gate struct {
-	cfg GateConfig
-	now func() time.Time
+	cfg   GateConfig
+	now   func() time.Time
+	began time.Time
 
 	mu      sync.Mutex
-	limit   float64
-	running int
-	lines   [3]line // by class
+	sides   [kinds]side
 	waiting int
+	ticking bool // the gate will be looked at by the clock
 	breaker breaker
-	window  window
 }
 
-// NewGate makes a gate that begins wide open.
+// side is the part of a gate for one kind.
+type side struct {
+	knee    knee
+	running int
+	ages    ages
+	lines   [3]line // by class
+	waiting int
+}
+
+// NewGate makes a gate.
 func NewGate(cfg GateConfig) *Gate {
 	cfg = cfg.withDefaults()
-	return &Gate{cfg: cfg, now: time.Now, limit: float64(cfg.Most)}
+	g := &Gate{cfg: cfg, now: time.Now}
+	g.began = g.now()
+	for i := range g.sides {
+		g.sides[i].knee = newKnee(cfg.Least, cfg.Most)
+	}
+	return g
+}
+
+// Pass is the right of one request to run; [Gate.Leave] gives it back.
+type Pass struct {
+	kind   Kind
+	beside int   // of its kind that ran and had come lately, itself too
+	slot   int64 // of its age
 }
 
 // line is the queue of one class: databases take turns.
@@ -75,7 +104,10 @@ type line struct {
 }
 
 // waiter is one request that waits.
-type waiter struct{ ready chan struct{} }
+type waiter struct {
+	ready chan struct{}
+	pass  Pass // once ready is closed
+}
 
 // add puts w at the end of its database's queue.
 func (l *line) add(database string, w *waiter) {
@@ -131,90 +163,118 @@ func (l *line) remove(database string, w *waiter) bool {
 
 // Enter counts a request of a database in; [Gate.Leave] must follow. It waits as
 // long as ctx allows.
-func (g *Gate) Enter(ctx context.Context, database string, p Priority) error {
+func (g *Gate) Enter(ctx context.Context, database string, p Priority, kind Kind) (Pass, error) {
 	class := p.rank()
 	g.mu.Lock()
-	switch g.breaker.admits(g, g.now()) {
+	now := g.now()
+	side := &g.sides[kind]
+	switch g.breaker.admits(g, now) {
 	case refuses:
 		g.mu.Unlock()
-		return ErrBreaker
+		return Pass{}, ErrBreaker
 	case probes:
-		g.running++
+		pass := g.let(kind, now)
 		g.mu.Unlock()
-		return nil
+		return pass, nil
 	}
-	if g.waiting == 0 && g.room(class) {
-		g.running++
+	if side.waiting == 0 && g.room(kind, class, now) {
+		pass := g.let(kind, now)
 		g.mu.Unlock()
-		return nil
+		return pass, nil
 	}
 	if g.waiting >= g.cfg.Queue {
 		g.mu.Unlock()
-		return ErrQueueFull
+		return Pass{}, ErrQueueFull
 	}
 	w := &waiter{ready: make(chan struct{})}
-	g.lines[class].add(database, w)
+	side.lines[class].add(database, w)
+	side.waiting++
 	g.waiting++
-	g.admit()
+	g.admit(kind, now)
+	g.tick()
 	g.mu.Unlock()
-	return g.wait(ctx, database, class, w)
+	select {
+	case <-w.ready:
+		return w.pass, nil
+	case <-ctx.Done():
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if side.lines[class].remove(database, w) {
+			side.waiting--
+			g.waiting--
+			return Pass{}, context.Cause(ctx)
+		}
+		return w.pass, nil // it was let in at the same time
+	}
 }
 
 // Try is [Gate.Enter] for a request that finds room at once.
-func (g *Gate) Try(p Priority) bool {
+func (g *Gate) Try(p Priority, kind Kind) (Pass, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.breaker.open || g.waiting > 0 || !g.room(p.rank()) {
+	now := g.now()
+	if g.breaker.open || g.sides[kind].waiting > 0 || !g.room(kind, p.rank(), now) {
+		return Pass{}, false
+	}
+	return g.let(kind, now), true
+}
+
+// let counts one in; g.mu is held.
+func (g *Gate) let(kind Kind, now time.Time) Pass {
+	s := &g.sides[kind]
+	s.running++
+	slot := s.ages.enter(now.Sub(g.began))
+	return Pass{kind: kind, beside: s.ages.total, slot: slot}
+}
+
+// tick looks at the gate by the clock for as long as somebody waits: while traffic
+// returns in steps, or all that run are slow, nobody may leave for a while. g.mu is
+// held.
+func (g *Gate) tick() {
+	if g.ticking || g.waiting == 0 {
+		return
+	}
+	g.ticking = true
+	time.AfterFunc(tick, func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.ticking = false
+		now := g.now()
+		for kind := range kinds {
+			g.sides[kind].knee.look(now)
+			g.admit(kind, now)
+		}
+		g.tick()
+	})
+}
+
+// room reports whether one more of a kind and a class may run; g.mu is held. The
+// other kind always has room for the least of its limit, so that what is slow in one
+// stops no other.
+func (g *Gate) room(kind Kind, class int, now time.Time) bool {
+	s := &g.sides[kind]
+	if g.sides[Reads].running+g.sides[Writes].running >= g.cfg.Most || s.running > 0 && s.running >= g.cfg.Most-g.cfg.Least {
 		return false
 	}
-	g.running++
-	return true
-}
-
-// wait waits for a turn. While traffic returns in steps nobody may leave for a
-// while, so that the gate is also looked at by the clock.
-func (g *Gate) wait(ctx context.Context, database string, class int, w *waiter) error {
-	ticker := time.NewTicker(g.cfg.Step)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-w.ready:
-			return nil
-		case <-ticker.C:
-			g.mu.Lock()
-			g.admit()
-			g.mu.Unlock()
-		case <-ctx.Done():
-			g.mu.Lock()
-			defer g.mu.Unlock()
-			if g.lines[class].remove(database, w) {
-				g.waiting--
-				return context.Cause(ctx)
-			}
-			return nil // it was let in at the same time
-		}
-	}
-}
-
-// room reports whether one more of a class may run; g.mu is held.
-func (g *Gate) room(class int) bool {
-	limit := g.limit
+	limit := s.knee.room()
 	if g.breaker.open || !g.breaker.closed.IsZero() {
-		limit *= g.breaker.share(class, g.now(), g.cfg.Step)
+		limit *= g.breaker.share(class, now, g.cfg.Step)
 	}
-	return float64(g.running) < limit
+	return float64(s.ages.young(now.Sub(g.began))) < limit
 }
 
 // admit lets in whoever has room now; g.mu is held.
-func (g *Gate) admit() {
-	for class := range g.lines {
-		for g.room(class) {
-			w := g.lines[class].next()
+func (g *Gate) admit(kind Kind, now time.Time) {
+	s := &g.sides[kind]
+	for class := range s.lines {
+		for s.waiting > 0 && g.room(kind, class, now) {
+			w := s.lines[class].next()
 			if w == nil {
 				break
 			}
+			s.waiting--
 			g.waiting--
-			g.running++
+			w.pass = g.let(kind, now)
 			close(w.ready)
 		}
 	}
@@ -226,90 +286,50 @@ type Outcome uint8
 // The outcomes.
 const (
 	Answered    Outcome = iota // the shard answered, whatever it said
+	Declined                   // it answered without looking at the work: a fence
 	Unreachable                // no connection could be had
 	Unknown                    // nothing was learned: the request was not sent, or its connection died
 )
 
 // Leave counts a request out that took so long on the shard.
-func (g *Gate) Leave(o Outcome, took time.Duration) {
+func (g *Gate) Leave(p Pass, o Outcome, took time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := g.now()
-	running := g.running
-	g.running--
+	s := &g.sides[p.kind]
+	s.running--
+	s.ages.leave(now.Sub(g.began), p.slot)
+	calm := p.beside == 1 && s.ages.total == 0
 	switch o {
 	case Answered:
 		g.breaker.answered(now)
-		if limit, full := g.window.add(now, took, running, g.limit); full {
-			g.limit = min(max(limit, float64(g.cfg.Least)), float64(g.cfg.Most))
-		}
+		s.knee.add(now, sample{took: took, beside: p.beside, calm: calm, crowded: s.waiting > 0})
+	case Declined:
+		g.breaker.answered(now)
 	case Unreachable:
 		g.breaker.failed(now, g.cfg.Trip)
 	case Unknown:
 		g.breaker.probing = false
 	}
 	if g.waiting > 0 {
-		g.admit()
+		g.admit(p.kind, now)
+		g.admit(1-p.kind, now) // both share what Most allows
 	}
 }
 
 // State is what a gate shows.
 type State struct {
-	Limit, Running, Waiting int
-	Breaker                 string // "closed", "open" or "returning"
+	Reads, Writes Crowd
+	Breaker       string // "closed", "open" or "returning"
 }
+
+// Crowd is one kind's requests.
+type Crowd struct{ Limit, Running, Waiting int }
 
 // State tells how the gate stands.
 func (g *Gate) State() State {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return State{int(g.limit), g.running, g.waiting, g.breaker.word(g.now(), g.cfg.Step)}
-}
-
-// window collects latencies until they say something.
-type window struct {
-	since  time.Time
-	n      int
-	sum    time.Duration
-	most   int           // running at once
-	past   time.Duration // the long-term average
-	primed bool
-}
-
-const (
-	windowLength  = 100 * time.Millisecond
-	windowSamples = 50
-	// tolerance is how much longer than before answers may take.
-	tolerance = 2.0
-	// smoothing is the share of a new limit.
-	smoothing = 0.2
-	// memory is the share of a window in the long-term average.
-	memory = 0.02
-)
-
-// add takes a sample. When the window is full it gives the limit that follows.
-func (w *window) add(now time.Time, took time.Duration, running int, limit float64) (float64, bool) {
-	if w.n == 0 {
-		w.since = now
-	}
-	w.n++
-	w.sum += took
-	w.most = max(w.most, running)
-	if w.n < windowSamples || now.Sub(w.since) < windowLength {
-		return 0, false
-	}
-	short, most := w.sum/time.Duration(w.n), w.most
-	w.n, w.sum, w.most = 0, 0, 0
-	if !w.primed {
-		w.past, w.primed = short, true
-	}
-	w.past += time.Duration(memory * float64(short-w.past))
-	if short < w.past/2 {
-		w.past = short * 2 // a long bad time must not make it blind
-	}
-	gradient := min(1, max(0.5, tolerance*float64(w.past)/float64(max(short, 1))))
-	if gradient == 1 && float64(most) < limit/2 {
-		return 0, false // too little traffic to learn that more would do
-	}
-	return (1-smoothing)*limit + smoothing*(limit*gradient+math.Sqrt(limit)), true
+	crowd := func(s *side) Crowd { return Crowd{int(s.knee.limit), s.running, s.waiting} }
+	return State{crowd(&g.sides[Reads]), crowd(&g.sides[Writes]), g.breaker.word(g.now(), g.cfg.Step)}
 }
