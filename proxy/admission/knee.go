@@ -41,7 +41,9 @@ const (
 // which answers take no longer than tolerance times what they take one by one. Beyond
 // it they wait for each other on the shard, where a switch must wait for them, and
 // nothing is done sooner. What they take one by one is learned whenever one is alone,
-// and where that never happens, by letting in one at a time for a moment (a probe).
+// and where that never happens though some already have to wait for room, by letting
+// in one at a time for a moment (a probe): nobody waits for a probe who would not wait
+// without it.
 // A limit that is used, and at which answers are quick, grows.
 type knee struct {
 	least, most float64
@@ -57,6 +59,7 @@ type knee struct {
 	peak   int           // running at once in it
 	crowd  bool          // somebody had to wait in it
 	last   time.Duration // of an answer in the window before
+	full   bool          // somebody had to wait in that
 }
 
 // mean adds up times.
@@ -105,7 +108,7 @@ func (k *knee) add(now time.Time, s sample) {
 	if k.calm.n >= calmSamples && now.Sub(k.learned) >= calmPause {
 		k.learn(now)
 	}
-	if k.last > fine && turn(now) > turn(k.learned) {
+	if k.last > fine && k.full && turn(now) > turn(k.learned) {
 		k.probing, k.calm, k.window = now, mean{}, mean{}
 		return
 	}
@@ -117,7 +120,7 @@ func (k *knee) add(now time.Time, s sample) {
 	if k.window.n < windowSamples || now.Sub(k.since) < windowLength {
 		return
 	}
-	k.last = k.window.of()
+	k.last, k.full = k.window.of(), k.crowd
 	k.window = mean{}
 	k.follow(k.last)
 }

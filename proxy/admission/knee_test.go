@@ -287,3 +287,20 @@ func TestProbeWaitsForOthers(t *testing.T) {
 	require.InDelta(t, firstLimit, k.room(), 0)
 	require.Equal(t, 9400*time.Microsecond, k.alone)
 }
+
+// TestNoProbeWhileThereIsRoom: where nobody waits for room nobody is made to wait so
+// that something can be learned, though no answer ever comes without company.
+func TestNoProbeWhileThereIsRoom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var wg sync.WaitGroup
+		ctx, cancel := context.WithCancel(t.Context())
+		defer wg.Wait()
+		defer cancel()
+		s := newService(64, 4*fine)
+		waited := crowd(ctx, &wg, NewGate(GateConfig{}), s, "shop", firstLimit/2)
+		perSecond, _ := s.measure(4 * probeEvery)
+		require.Zero(t, waited())
+		require.InDelta(t, float64(firstLimit/2)/(4*fine).Seconds(), perSecond, 20)
+	})
+}
