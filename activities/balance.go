@@ -24,8 +24,9 @@ type BalanceLedger interface {
 
 // Balancer serves the activities of intents and of the balancer.
 type Balancer struct {
-	Ledger BalanceLedger
-	Sizes  fleet.Sizes
+	Ledger   BalanceLedger
+	Sizes    fleet.Sizes
+	Counting fleet.Counting
 }
 
 // Register serves the activities that the queues name.
@@ -124,7 +125,7 @@ func Desired(ctx context.Context, kept interface {
 
 // view reads the fleet over the desired state that was applied last.
 func (b *Balancer) view(ctx context.Context, s contract.BalanceSettings, then func(fleet.View) error) error {
-	r := fleet.Reader{Metadata: b.Ledger, Sizes: b.Sizes, Settings: s}
+	r := fleet.Reader{Metadata: b.Ledger, Sizes: b.Sizes, Counting: b.Counting, Settings: s}
 	var err error
 	if r.File, _, err = Desired(ctx, b.Ledger); err != nil {
 		return err

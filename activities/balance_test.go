@@ -3,6 +3,7 @@ package activities_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"drover/activities"
 	"drover/chunk"
 	"drover/contract"
+	"drover/fleet"
 	"drover/metadata"
 )
 
@@ -20,7 +22,24 @@ type balanceBooks struct {
 	opened  metadata.Intent
 	notes   []metadata.Note
 	desired string
+	kept    map[string]chunk.KeptPressure
 }
+
+func (b *balanceBooks) Times(context.Context) (map[chunk.PlacementID]float64, error) { return nil, nil }
+
+func (b *balanceBooks) Pressures(context.Context) (map[string]chunk.KeptPressure, error) {
+	return b.kept, nil
+}
+
+func (b *balanceBooks) KeepPressure(context.Context, string, chunk.Counters, chunk.Pressure) error {
+	return nil
+}
+
+func (b *balanceBooks) Copying(context.Context) (map[string]string, error) { return nil, nil }
+
+func (b *balanceBooks) Heats(context.Context) (map[chunk.ID]json.RawMessage, error) { return nil, nil }
+
+func (b *balanceBooks) KeepHeats(context.Context, map[chunk.ID]json.RawMessage) error { return nil }
 
 func (b *balanceBooks) Now(context.Context) (time.Time, error) {
 	return time.Unix(1_800_000_000, 0), nil
@@ -87,12 +106,19 @@ func (b *balanceBooks) DesiredStates(context.Context, int) ([]metadata.DesiredSt
 	return []metadata.DesiredState{{Version: 1, Content: b.desired}}, nil
 }
 
-// planRound plans one round over b.
+// planRound plans one round over b; shards say nothing of how they bear their load.
 func planRound(t *testing.T, b *balanceBooks) contract.FleetPlan {
 	t.Helper()
 
+	return planRoundWith(t, b, nil)
+}
+
+// planRoundWith is planRound with shards that count something.
+func planRoundWith(t *testing.T, b *balanceBooks, counting fleet.Counting) contract.FleetPlan {
+	t.Helper()
+
 	env := new(testsuite.WorkflowTestSuite).NewTestActivityEnvironment()
-	x := &activities.Balancer{Ledger: b, Sizes: func(context.Context, chunk.Shard, string) (int64, error) { return 1 << 30, nil }}
+	x := &activities.Balancer{Ledger: b, Sizes: func(context.Context, chunk.Shard, string) (int64, error) { return 1 << 30, nil }, Counting: counting}
 	x.Register(env, contract.BulkQueue)
 	v, err := env.ExecuteActivity(contract.PlanRound.Name, contract.RoundInput{})
 	require.NoError(t, err)
@@ -118,6 +144,26 @@ placement:
 `})
 	require.Empty(t, plan.Moves)
 	require.NotEmpty(t, plan.Refusals, "why nothing moves is said")
+}
+
+// TestRoundReadsHowShardsBearTheirLoad: what one of them tells is in the plan, and what
+// the other one does not tell is named.
+func TestRoundReadsHowShardsBearTheirLoad(t *testing.T) {
+	t.Parallel()
+
+	before := chunk.Counters{Host: "a:1", At: time.Unix(1000, 0), Up: time.Hour, CPU: time.Hour, Cores: 2}
+	plan := planRoundWith(t, &balanceBooks{kept: map[string]chunk.KeptPressure{"shard-a": {Counters: before, Age: time.Minute}}},
+		func(_ context.Context, s chunk.Shard, c chunk.Counters) (chunk.Counters, error) {
+			if s.Name == "shard-b" {
+				return c, errors.New("not for you")
+			}
+			c.At, c.Up, c.CPU = c.At.Add(time.Minute), c.Up+time.Minute, c.CPU+time.Minute
+			return c, nil
+		})
+	require.Len(t, plan.Shards, 2)
+	require.Equal(t, "shard-a", plan.Shards[0].Shard)
+	require.InDelta(t, 0.5, *plan.Shards[0].CPU, 1e-9)
+	require.Equal(t, contract.ShardStrain{Shard: "shard-b", Unknown: "not for you"}, plan.Shards[1])
 }
 
 // TestIntentNamesWhatItFills: also the shards of a cut, and it claims what a merge replaces.

@@ -18,16 +18,17 @@ type Load struct {
 	Bytes  float64 // stored, data and indexes
 	Ops    float64 // operations per second, reads and writes together
 	Writes float64 // of these the writes, per second
+	Time   float64 // seconds that the operations of a second take; 0: nobody said
 }
 
 // Plus adds two loads.
 func (l Load) Plus(o Load) Load {
-	return Load{Bytes: l.Bytes + o.Bytes, Ops: l.Ops + o.Ops, Writes: l.Writes + o.Writes}
+	return Load{Bytes: l.Bytes + o.Bytes, Ops: l.Ops + o.Ops, Writes: l.Writes + o.Writes, Time: l.Time + o.Time}
 }
 
 // Minus takes o away.
 func (l Load) Minus(o Load) Load {
-	return Load{Bytes: l.Bytes - o.Bytes, Ops: l.Ops - o.Ops, Writes: l.Writes - o.Writes}
+	return Load{Bytes: l.Bytes - o.Bytes, Ops: l.Ops - o.Ops, Writes: l.Writes - o.Writes, Time: l.Time - o.Time}
 }
 
 // Shard is one place for chunks.
@@ -38,6 +39,7 @@ type Shard struct {
 	Capacity Load    // Bytes and Ops must be positive
 	Apply    float64 // changes per second that it can apply beside its own work
 	Closed   bool    // takes no chunk: it is drained, broken, or leaves
+	Strain   Strain
 }
 
 // Chunk is one thing that can be moved.
@@ -59,6 +61,7 @@ type Fleet struct {
 	Shards []Shard
 	Chunks []Chunk
 	At     time.Time // when the figures were read
+	Limits Limits
 }
 
 // MaxRebuild limits the size of a shard: a member must be rebuilt within it.
@@ -79,17 +82,22 @@ func (f Fleet) Validate() error {
 			return fmt.Errorf("shards[%d].name %q is there twice", i, s.Name)
 		case !positive(s.Capacity.Bytes) || !positive(s.Capacity.Ops):
 			return fmt.Errorf("shards[%d] %q: capacity %+v: bytes and ops must be positive", i, s.Name, s.Capacity)
+		case !known(s.Strain.CPU) || !known(s.Strain.Cores) || s.Strain.Write < 0:
+			return fmt.Errorf("shards[%d] %q: strain %+v: every figure must be a number of at least 0", i, s.Name, s.Strain)
 		}
 		seen[s.Name] = true
 	}
 	if len(f.Shards) == 0 {
 		return errors.New("there are no shards")
 	}
+	if err := f.Limits.Validate(); err != nil {
+		return err
+	}
 	for i, c := range f.Chunks {
 		switch {
 		case c.Shard < 0 || c.Shard >= len(f.Shards):
 			return fmt.Errorf("chunks[%d] %q is on shard %d of %d", i, c.ID, c.Shard, len(f.Shards))
-		case !known(c.Load.Bytes) || !known(c.Load.Ops) || !known(c.Load.Writes):
+		case !known(c.Load.Bytes) || !known(c.Load.Ops) || !known(c.Load.Writes) || !known(c.Load.Time):
 			return fmt.Errorf("chunks[%d] %q: load %+v: every figure must be a number of at least 0", i, c.ID, c.Load)
 		case c.HotKey < 0 || c.HotKey > 1 || math.IsNaN(c.HotKey):
 			return fmt.Errorf("chunks[%d] %q: hot key share %v is not between 0 and 1", i, c.ID, c.HotKey)
@@ -113,12 +121,16 @@ type state struct {
 	uses   []float64 // of each shard
 	on     [][]int   // chunks of each shard
 	coming []float64 // writes per second that planned moves bring to each shard
+	works  []float64 // of each chunk: its share of the work of the shard where it was first
+	first  []int     // of each chunk: the shard where it was first
+	strain []Strain  // of each shard, as planned moves leave it
+	limits Limits
 }
 
 func newState(f Fleet) *state {
 	s := &state{
 		shards: f.Shards, chunks: slices.Clone(f.Chunks), loads: make([]Load, len(f.Shards)),
-		uses: make([]float64, len(f.Shards)), on: make([][]int, len(f.Shards)), coming: make([]float64, len(f.Shards)),
+		uses: make([]float64, len(f.Shards)), on: make([][]int, len(f.Shards)), coming: make([]float64, len(f.Shards)), limits: f.Limits.withDefaults(),
 	}
 	for i, c := range s.chunks {
 		s.loads[c.Shard] = s.loads[c.Shard].Plus(c.Load)
@@ -127,6 +139,7 @@ func newState(f Fleet) *state {
 	for i := range s.shards {
 		s.uses[i] = use(s.loads[i], s.shards[i].Capacity)
 	}
+	s.strained()
 	return s
 }
 
@@ -174,6 +187,7 @@ func (s *state) move(chunk, to int) {
 	s.on[from] = slices.DeleteFunc(s.on[from], func(i int) bool { return i == chunk })
 	s.on[to] = append(s.on[to], chunk)
 	s.coming[to] += c.Load.Writes
+	s.shift(chunk, from, to)
 	c.Shard = to
 }
 

@@ -2,14 +2,15 @@ package balancer
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
 // Heat is a rate that forgets: an average in which an observation counts half
 // after each half-life.
 type Heat struct {
-	Rate float64 // per second
-	At   time.Time
+	Rate float64   `json:"rate"` // per second
+	At   time.Time `json:"at"`
 }
 
 // HalfLife is how fast heat is forgotten, unless a policy says otherwise.
@@ -31,8 +32,8 @@ func (h Heat) Observe(rate float64, at time.Time, halfLife time.Duration) Heat {
 
 // Day is a history of one day in hours, and what it tells of the next hours.
 type Day struct {
-	Hours [24]float64 // mean rate of each hour of the day (UTC), the newest that is known
-	Known [24]bool
+	Hours [24]float64 `json:"hours"` // mean rate of each hour of the day (UTC), the newest that is known
+	Known [24]bool    `json:"known"`
 }
 
 // Observe keeps the mean rate of at's hour.
@@ -40,6 +41,11 @@ func (d Day) Observe(rate float64, at time.Time) Day {
 	h := at.UTC().Hour()
 	d.Hours[h], d.Known[h] = rate, true
 	return d
+}
+
+// Cold reports whether no hour had a rate of at least that much.
+func (d Day) Cold(rate float64) bool {
+	return !slices.ContainsFunc(d.Hours[:], func(x float64) bool { return x >= rate })
 }
 
 // maxGrowth bounds what a forecast makes of a day that is unlike yesterday.
@@ -60,4 +66,25 @@ func (d Day) Forecast(now float64, at time.Time, ahead time.Duration) float64 {
 		}
 	}
 	return high
+}
+
+// Memory is the heat of a chunk, and what is remembered of its last day.
+type Memory struct {
+	Heat Heat `json:"heat"`
+	Day  Day  `json:"day"`
+}
+
+// Observe takes in a rate. An hour is remembered when it is over: until then the same hour
+// of yesterday tells how today compares with it.
+func (m Memory) Observe(rate float64, at time.Time, halfLife time.Duration) Memory {
+	if !m.Heat.At.IsZero() && at.After(m.Heat.At) && !at.UTC().Truncate(time.Hour).Equal(m.Heat.At.UTC().Truncate(time.Hour)) {
+		m.Day = m.Day.Observe(m.Heat.Rate, m.Heat.At)
+	}
+	m.Heat = m.Heat.Observe(rate, at, halfLife)
+	return m
+}
+
+// Expect is the highest rate to expect from now until ahead later.
+func (m Memory) Expect(at time.Time, ahead time.Duration) float64 {
+	return m.Day.Forecast(m.Heat.Rate, at, ahead)
 }

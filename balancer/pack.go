@@ -111,24 +111,34 @@ func (s *state) packZone(shards []int, fill float64, out *Packing) {
 		if !leaving[s.chunks[c].Shard] {
 			continue // its shard was taken from the reserve meanwhile
 		}
-		to := room.first(func(t int) bool { return s.fits(c, t) && s.after(c, t) <= fill })
+		to := room.first(func(t int) bool { return s.fits(c, t) && s.bears(c, t) && s.after(c, t) <= fill })
 		if to < 0 && len(reserve) > 0 {
 			to, reserve = reserve[0], reserve[1:]
 			leaving[to] = false
 			heap.Push(&room, to)
-			if to == s.chunks[c].Shard || s.after(c, to) > fill || !s.fits(c, to) {
+			if to == s.chunks[c].Shard || s.after(c, to) > fill || !s.fits(c, to) || !s.bears(c, to) {
 				continue
 			}
 		}
 		if to < 0 {
 			out.Refused = append(out.Refused, Refusal{
-				Subject: s.chunks[c].ID, Reason: fmt.Sprintf("no shard of %s has room for it up to %.0f %%", s.chunks[c].where(), 100*fill),
+				Subject: s.chunks[c].ID, Reason: s.noRoom(c, fill),
 			})
 			continue
 		}
 		s.pack(c, to, out)
 		room.fix(to)
 	}
+}
+
+// noRoom says why no shard takes a chunk.
+func (s *state) noRoom(chunk int, fill float64) string {
+	for t := range s.shards {
+		if t != s.chunks[chunk].Shard && s.fits(chunk, t) && s.after(chunk, t) <= fill && !s.bears(chunk, t) {
+			return fmt.Sprintf("%s has room for it, but %s", s.shards[t].Name, s.limits.says(s.strain[t]))
+		}
+	}
+	return fmt.Sprintf("no shard of %s has room for it up to %.0f %%", s.chunks[chunk].where(), 100*fill)
 }
 
 // pinned counts the chunks of a shard that may not move.
@@ -181,11 +191,11 @@ func Drain(f Fleet, shard string, fill float64) (Packing, error) {
 	})
 	for _, c := range chunks {
 		to := -1
-		reason := fmt.Sprintf("no shard of %s has room for it up to %.0f %%", s.chunks[c].where(), 100*fill)
+		reason := s.noRoom(c, fill)
 		if s.chunks[c].Fixed != "" {
 			reason = s.chunks[c].Fixed
 		} else {
-			to = room.first(func(t int) bool { return s.fits(c, t) && s.applies(c, t) && s.after(c, t) <= fill })
+			to = room.first(func(t int) bool { return s.fits(c, t) && s.applies(c, t) && s.bears(c, t) && s.after(c, t) <= fill })
 		}
 		if to < 0 {
 			out.Refused = append(out.Refused, Refusal{Subject: s.chunks[c].ID, Reason: reason})

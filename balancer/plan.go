@@ -112,6 +112,7 @@ func Balance(f Fleet, p Policy, now time.Time) (Plan, error) {
 		b.limit = b.plan.Mean * (1 + p.Stop)
 	}
 	b.run()
+	b.ease()
 	b.plan.After = slices.Max(b.uses)
 	return b.plan, nil
 }
@@ -131,7 +132,7 @@ type round struct {
 	plan   Plan
 }
 
-// hot reports whether a shard has to be relieved.
+// hot reports whether a shard has to be relieved for what it holds and serves.
 func (b *round) hot(shard int) bool {
 	return b.uses[shard] > min(b.policy.Full, b.plan.Mean*(1+b.policy.Start)) && b.uses[shard] > b.limit
 }
@@ -191,17 +192,18 @@ func (b *round) splits(shard int) {
 		if take <= b.limit {
 			continue
 		}
-		if b.chunks[c].HotKey > b.policy.HotKey {
-			b.refuse(b.chunks[c].ID, fmt.Sprintf("no split point: one key takes %.0f %% of its operations", 100*b.chunks[c].HotKey),
-				"drover chunk isolate gives it a shard of its own")
-			continue
-		}
-		parts := int(take/b.limit) + 1
-		b.plan.Splits = append(b.plan.Splits, Split{
-			Chunk: b.chunks[c].ID, Parts: parts,
-			Reason: fmt.Sprintf("it alone takes %.0f %% of %s, a shard should stay at %.0f %%", 100*take, b.shards[shard].Name, 100*b.limit),
-		})
+		b.split(c, int(take/b.limit)+1, fmt.Sprintf("it alone takes %.0f %% of %s, a shard should stay at %.0f %%", 100*take, b.shards[shard].Name, 100*b.limit))
 	}
+}
+
+// split asks for a cut of a chunk, unless one key is most of it.
+func (b *round) split(c, parts int, why string) {
+	if b.chunks[c].HotKey > b.policy.HotKey {
+		b.refuse(b.chunks[c].ID, fmt.Sprintf("no split point: one key takes %.0f %% of its operations", 100*b.chunks[c].HotKey),
+			"drover chunk isolate gives it a shard of its own")
+		return
+	}
+	b.plan.Splits = append(b.plan.Splits, Split{Chunk: b.chunks[c].ID, Parts: parts, Reason: why})
 }
 
 // best chooses the chunk to take off a shard: the largest that does not take
@@ -238,12 +240,12 @@ func (b *round) best(shard int, candidates []int) (chunk, to int) {
 
 // takes reports whether a shard may have a chunk and stays cool with it.
 func (b *round) takes(chunk, to int) bool {
-	return b.fits(chunk, to) && b.applies(chunk, to) && b.after(chunk, to) <= b.limit
+	return b.fits(chunk, to) && b.applies(chunk, to) && b.bears(chunk, to) && b.after(chunk, to) <= b.limit
 }
 
 // why says what keeps a hot shard hot.
 func (b *round) why(shard int, candidates []int) string {
-	fixed, small, slow, full := 0, 0, 0, 0
+	fixed, small, slow, full, strained := 0, 0, 0, 0, 0
 	for _, c := range b.on[shard] {
 		switch {
 		case b.chunks[c].Fixed != "":
@@ -251,14 +253,20 @@ func (b *round) why(shard int, candidates []int) string {
 		case !slices.Contains(candidates, c):
 		case b.relief(c, shard) < b.policy.MinGain:
 			small++
+		case b.cold.first(func(t int) bool { return b.fits(c, t) && b.applies(c, t) && b.after(c, t) <= b.limit }) >= 0:
+			strained++
 		case b.cold.first(func(t int) bool { return b.fits(c, t) && b.after(c, t) <= b.limit }) >= 0:
 			slow++
 		default:
 			full++
 		}
 	}
-	return fmt.Sprintf("it stays at %.0f %%: of its chunks %d may not move now, %d are too small to help, for %d no shard has room, for %d the shards with room can't apply twice their writes",
+	why := fmt.Sprintf("it stays at %.0f %%: of its chunks %d may not move now, %d are too small to help, for %d no shard has room, for %d the shards with room can't apply twice their writes",
 		100*b.uses[shard], fixed, small, full, slow)
+	if strained > 0 {
+		why += fmt.Sprintf(", for %d their CPU or latency is too near its limit", strained)
+	}
+	return why
 }
 
 func (b *round) refuse(subject, reason, offer string) {

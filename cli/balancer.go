@@ -120,6 +120,24 @@ func newBalancerStatus(a *app) *cobra.Command {
 	return c
 }
 
+// strainsShown is of how many shards a round's line says how they bear their load.
+const strainsShown = 3
+
+// strainText says how a shard bears its load.
+func strainText(s contract.ShardStrain) string {
+	text := "CPU unknown"
+	if s.CPU != nil {
+		text = fmt.Sprintf("%.0f %% of its CPU is busy", 100**s.CPU)
+	}
+	if s.Write != nil {
+		text += ", a write takes " + time.Duration(*s.Write).Round(10*time.Microsecond).String()
+	}
+	if s.Unknown != "" {
+		text += " (" + s.Unknown + ")"
+	}
+	return text
+}
+
 // roundRows is one line for each decision and refusal of each round.
 func roundRows(all []metadata.BalanceRound) (rows [][]string, _ error) {
 	percent := func(x float64) string { return fmt.Sprintf("%.1f %%", 100*x) }
@@ -134,6 +152,9 @@ func roundRows(all []metadata.BalanceRound) (rows [][]string, _ error) {
 			line("started "+r.Started, strconv.Itoa(len(r.Plan.Moves))+" moves")
 		} else {
 			line("started nothing", r.Held)
+		}
+		for _, s := range r.Plan.Shards[:min(len(r.Plan.Shards), strainsShown)] {
+			line("saw "+s.Shard, strainText(s))
 		}
 		for _, m := range r.Plan.Moves {
 			line(fmt.Sprintf("move %s to %s", m.Chunk, m.To), m.Reason)

@@ -51,6 +51,10 @@ func (p *planFlags) addCapacities(f *pflag.FlagSet) {
 	f.Float64Var(&p.settings.ShardBytes, "shard-bytes", 0, "bytes that a shard may hold; 0: what is rebuilt within two hours")
 	f.Float64Var(&p.settings.ShardOps, "shard-ops", 0, "requests per second that a shard may serve; 0: 20000")
 	f.Float64Var(&p.settings.ShardApply, "shard-apply", 0, "changes per second that a shard can apply beside its own work; 0: is not asked")
+	f.Float64Var(&p.settings.CPULimit, "cpu-limit", 0, "a shard of which more of its CPU is busy, 0 to 1, is relieved, and filled up to four fifths of that; 0: 0.8")
+	f.DurationVar((*time.Duration)(&p.settings.WriteLimit), "latency-limit", 0, "the same for the mean of a write; 0: 100ms")
+	f.DurationVar((*time.Duration)(&p.settings.HalfLife), "half-life", 0, "what was measured so long ago counts half; 0: 15m")
+	f.DurationVar((*time.Duration)(&p.settings.Ahead), "ahead", 0, "operations are foreseen for so long, from those of yesterday; 0: 1h, negative: not at all")
 }
 
 // addYes makes the flag that starts what is planned.
@@ -63,7 +67,7 @@ func (p *planFlags) addYes(f *pflag.FlagSet) {
 func (a *app) view(ctx context.Context, cmd *cobra.Command, store *metadata.Store, s contract.BalanceSettings, file *fleet.File) (fleet.View, error) {
 	clients := shard.NewClients(a.cfg.Secret, shard.Options{})
 	defer func() { _ = clients.Close(context.WithoutCancel(ctx)) }()
-	r := fleet.Reader{Metadata: store, Sizes: workers.Sizes(clients), Settings: s, Sources: map[string]string{}}
+	r := fleet.Reader{Metadata: store, Sizes: workers.Sizes(clients), Counting: workers.Counting(clients), Settings: s, Sources: map[string]string{}}
 	for flag, name := range map[string]string{"shard-bytes": "shardBytes", "shard-ops": "shardOps", "shard-apply": "shardApply"} {
 		if cmd.Flags().Changed(flag) {
 			r.Sources[name] = "flag --" + flag
@@ -233,10 +237,35 @@ func (a *app) printMoves(p contract.FleetPlan) error {
 			a.say("          instead: %s", x.Offer)
 		}
 	}
+	if err := a.printStrains(p.Shards); err != nil {
+		return err
+	}
 	if p.Before > 0 {
 		a.say("worst shard %.1f %% before, %.1f %% after; the fleet %.1f %%", 100*p.Before, 100*p.After, 100*p.Mean)
 	}
 	return nil
+}
+
+// printStrains shows how the shards bear their load, those nearest to a limit first.
+func (a *app) printStrains(all []contract.ShardStrain) error {
+	if len(all) == 0 {
+		return nil
+	}
+	mean := func(d *contract.Duration) string {
+		if d == nil {
+			return "unknown"
+		}
+		return time.Duration(*d).Round(10 * time.Microsecond).String()
+	}
+	rows := make([][]string, 0, len(all))
+	for _, s := range all {
+		cpu := "unknown"
+		if s.CPU != nil {
+			cpu = fmt.Sprintf("%.0f %%", 100**s.CPU)
+		}
+		rows = append(rows, []string{s.Shard, cpu, mean(s.Write), mean(s.Read), s.Unknown})
+	}
+	return writeTable(a.env.Stdout, []string{"SHARD", "CPU", "A WRITE", "A READ", "UNKNOWN BECAUSE"}, rows)
 }
 
 func newRebalanceCommand(a *app) *cobra.Command {

@@ -153,6 +153,10 @@ type BalanceSettings struct {
 	ShardBytes float64  `json:"shardBytes,omitempty"`
 	ShardOps   float64  `json:"shardOps,omitempty"`
 	ShardApply float64  `json:"shardApply,omitempty"`
+	CPULimit   float64  `json:"cpuLimit,omitempty"`   // share of its cores past which a shard is relieved
+	WriteLimit Duration `json:"writeLimit,omitempty"` // mean of a write past which it is
+	HalfLife   Duration `json:"halfLife,omitempty"`   // after which what was measured counts half
+	Ahead      Duration `json:"ahead,omitempty"`      // how far operations are foreseen; negative: not at all
 }
 
 // RoundInput is one round of the balancer. It is a dry run without Execute.
@@ -195,6 +199,16 @@ type FleetPlan struct {
 	Emptied   []string       `json:"emptied,omitempty"`
 	FiguresAt time.Time      `json:"figuresAt"`
 	Figures   []Figure       `json:"figures"`
+	Shards    []ShardStrain  `json:"shards,omitempty"` // those nearest to a limit
+}
+
+// ShardStrain is how a shard bears its load, with decay. What it does not tell is nil.
+type ShardStrain struct {
+	Shard   string    `json:"shard"`
+	CPU     *float64  `json:"cpu"` // share of its cores, 0 to 1
+	Write   *Duration `json:"write"`
+	Read    *Duration `json:"read"`
+	Unknown string    `json:"unknown,omitempty"` // what is not known, and why
 }
 
 // RoundResult is what a round decided, and why.

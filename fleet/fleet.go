@@ -39,6 +39,7 @@ type Metadata interface {
 	MoveRates(ctx context.Context) (map[string]float64, error)
 	Pins(ctx context.Context) (map[chunk.ID]string, error)
 	IntentClaims(ctx context.Context) (chunks map[chunk.ID]string, emptied, filled map[string]string, err error)
+	Strains
 }
 
 // Sizes gives how many bytes a database on a shard holds.
@@ -51,21 +52,23 @@ type View struct {
 	Routes    []chunk.Route // in the order of Fleet.Chunks
 	Databases map[string]chunk.Database
 	Rules     placement.Rules
-	Moving    map[chunk.ID]string // chunks of unfinished moves, by workflow
-	Filled    map[string]string   // shards that open intents fill, by intent
-	Emptied   map[string]string   // shards that open intents empty, by intent
-	Silent    []contract.Refused  // shards that did not answer
-	Conflicts []contract.Refused  // chunks that the rules want in two places
-	Versions  map[string]string   // of MongoDB, by shard
-	MoveRates map[string]float64  // bytes per second that imports to a shard have reached
-	Spare     []string            // shards of the pool for seasons that answer; nothing else is put there
-	Pinned    map[chunk.ID]string // by people, with why
+	Moving    map[chunk.ID]string       // chunks of unfinished moves, by workflow
+	Filled    map[string]string         // shards that open intents fill, by intent
+	Emptied   map[string]string         // shards that open intents empty, by intent
+	Silent    []contract.Refused        // shards that did not answer
+	Conflicts []contract.Refused        // chunks that the rules want in two places
+	Versions  map[string]string         // of MongoDB, by shard
+	MoveRates map[string]float64        // bytes per second that imports to a shard have reached
+	Spare     []string                  // shards of the pool for seasons that answer; nothing else is put there
+	Pinned    map[chunk.ID]string       // by people, with why
+	Pressures map[string]chunk.Pressure // of the shards that were asked
 }
 
 // Reader reads fleets.
 type Reader struct {
 	Metadata Metadata
 	Sizes    Sizes
+	Counting Counting // nil: no shard is asked how it bears its load
 	Settings contract.BalanceSettings
 	Sources  map[string]string // of settings, by their JSON name; one that is missing is a default
 	File     *File             // the desired state; nil: there is none
@@ -115,6 +118,9 @@ func (r *Reader) Read(ctx context.Context) (View, error) {
 	if err := r.loads(ctx, &v, shards); err != nil {
 		return v, err
 	}
+	if err := r.strains(ctx, &v, shards); err != nil {
+		return v, err
+	}
 	if r.File != nil {
 		r.zones(&v)
 	}
@@ -146,9 +152,10 @@ func (r *Reader) capacities(v *View, shards []chunk.Shard) {
 	v.Figures = append(v.Figures,
 		contract.Figure{Name: "chunk bytes", Value: "documents and indexes", Source: "dbStats of the serving placement"},
 		contract.Figure{
-			Name: "chunk operations", Value: "mean of the last minute",
+			Name: "chunk operations", Value: fmt.Sprintf("means of minutes, of which each counts half after %s, and what yesterday says of the next %s", r.halfLife(), r.ahead()),
 			Source: "the proxies' word; they do not tell reads from writes, so that all count as writes",
 		})
+	v.Fleet.Limits = balancer.Limits{CPU: r.Settings.CPULimit, Write: time.Duration(r.Settings.WriteLimit)}
 	for _, s := range shards {
 		v.Fleet.Shards = append(v.Fleet.Shards, balancer.Shard{
 			Name: s.Name, Capacity: balancer.Load{Bytes: bytes, Ops: ops}, Apply: apply,
@@ -195,6 +202,10 @@ func (r *Reader) loads(ctx context.Context, v *View, shards []chunk.Shard) error
 	if err != nil {
 		return err
 	}
+	times, err := r.Metadata.Times(ctx)
+	if err != nil {
+		return err
+	}
 	ages, err := r.Metadata.RouteAges(ctx)
 	if err != nil {
 		return err
@@ -210,9 +221,13 @@ func (r *Reader) loads(ctx context.Context, v *View, shards []chunk.Shard) error
 	for i, s := range shards {
 		index[s.Name] = i
 	}
+	heat, err := r.heat(ctx, v, rates)
+	if err != nil {
+		return err
+	}
 	for _, route := range v.Routes {
 		c := balancer.Chunk{ID: string(route.Chunk.ID), Shard: index[route.Placement.Shard]}
-		c.Load.Ops = rates[route.Placement.ID]
+		c.Load.Ops, c.Load.Time = heat[route.Chunk.ID], times[route.Placement.ID]
 		c.Load.Writes = c.Load.Ops
 		if by, ok := v.Moving[route.Chunk.ID]; ok {
 			c.Fixed = "it is being moved by " + by

@@ -29,6 +29,7 @@ type books struct {
 	claimed   map[chunk.ID]string
 	rates     map[string]float64
 	pins      map[chunk.ID]string
+	*strains
 }
 
 func (b books) IntentClaims(context.Context) (chunks map[chunk.ID]string, emptied, filled map[string]string, err error) {
@@ -51,7 +52,7 @@ func (b books) Moving(context.Context) (map[chunk.ID]string, error) { return b.m
 
 // someBooks has shop/0001 to shop/0004: three on shard-a, one on shard-b, shard-c empty.
 func someBooks() books {
-	b := books{databases: []chunk.Database{{Name: "shop", KeySpace: chunk.Ranged}}}
+	b := books{strains: &strains{}, databases: []chunk.Database{{Name: "shop", KeySpace: chunk.Ranged}}}
 	for _, s := range []string{"shard-a", "shard-b", "shard-c"} {
 		b.shards = append(b.shards, chunk.Shard{Name: s})
 	}

@@ -17,7 +17,7 @@ import (
 // plan begins a plan with what reading the fleet has shown.
 func (v View) plan() contract.FleetPlan {
 	return contract.FleetPlan{
-		FiguresAt: v.Fleet.At, Figures: v.Figures, Moves: []contract.PlannedMove{},
+		FiguresAt: v.Fleet.At, Figures: v.Figures, Shards: v.strains(), Moves: []contract.PlannedMove{},
 		Refusals: append(slices.Clone(v.Silent), v.Conflicts...),
 	}
 }
@@ -47,10 +47,19 @@ func policy(s contract.BalanceSettings) balancer.Policy {
 
 // CheckSettings says what is wrong with settings of the balancer.
 func CheckSettings(s contract.BalanceSettings) error {
-	for name, x := range map[string]float64{"shard-bytes": s.ShardBytes, "shard-ops": s.ShardOps, "shard-apply": s.ShardApply} {
-		if x < 0 {
-			return fmt.Errorf("%s is %g; want 0 or more", name, x)
+	for _, x := range []struct {
+		name string
+		v    float64
+	}{
+		{"shard-bytes", s.ShardBytes}, {"shard-ops", s.ShardOps}, {"shard-apply", s.ShardApply}, {"cpu-limit", s.CPULimit},
+		{"latency-limit", float64(s.WriteLimit)}, {"half-life", float64(s.HalfLife)}, {"max-moves", float64(s.MaxMoves)},
+	} {
+		if !(x.v >= 0) {
+			return fmt.Errorf("%s is %g; want 0 or more", x.name, x.v)
 		}
+	}
+	if s.CPULimit > 1 {
+		return fmt.Errorf("cpu-limit is %g; want a share of the cores, 0 to 1", s.CPULimit)
 	}
 	return policy(s).Validate()
 }

@@ -15,27 +15,17 @@ const loadLasts = 90 * time.Second
 
 // setLoadsSQL keeps the requests of each placement and their fan-out, at most every ten
 // seconds.
-const setLoadsSQL = `insert into proxy_loads as l (proxy, placement, requests, fan_out)
-		select $1, (w ->> 'placement')::bigint, coalesce((w ->> 'requests')::bigint, 0), coalesce(w -> 'fan_out', '{}') from jsonb_array_elements($2::jsonb) w
-	on conflict (proxy, placement) do update set requests = excluded.requests, fan_out = excluded.fan_out, at = clock_timestamp()
+const setLoadsSQL = `insert into proxy_loads as l (proxy, placement, requests, fan_out, spent_us)
+		select $1, (w ->> 'placement')::bigint, coalesce((w ->> 'requests')::bigint, 0), coalesce(w -> 'fan_out', '{}'), coalesce((w ->> 'spent_us')::bigint, 0)
+		from jsonb_array_elements($2::jsonb) w
+	on conflict (proxy, placement) do update set requests = excluded.requests, fan_out = excluded.fan_out, spent_us = excluded.spent_us, at = clock_timestamp()
 		where l.at < clock_timestamp() - interval '10 seconds'`
 
 // Loads gives the requests per second of each placement that the proxies have
 // sent something to within the last minute.
 func (s *Store) Loads(ctx context.Context) (map[chunk.PlacementID]float64, error) {
 	const q = `select placement, sum(requests)::float8 / 60 from proxy_loads where at > clock_timestamp() - $1::interval group by placement`
-	rows, err := s.pool.Query(ctx, q, loadLasts)
-	if err != nil {
-		return nil, decode(err, "read loads")
-	}
-	out := map[chunk.PlacementID]float64{}
-	var id chunk.PlacementID
-	var rate float64
-	_, err = pgx.ForEachRow(rows, []any{&id, &rate}, func() error {
-		out[id] = rate
-		return nil
-	})
-	return out, decode(err, "read loads")
+	return byPlacement(ctx, s, q)
 }
 
 // FanOut gives by how many chunks the requests concerned that the proxies have sent to

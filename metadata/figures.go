@@ -16,11 +16,12 @@ type Figures struct {
 	Moves      []MoveFigures // each leg of each unfinished move
 	Overdue    time.Duration // how long the most overdue open attempt is past its deadline; 0: none is
 	Captures   []CaptureFigures
-	Stragglers map[string]int64 // by shard: that nobody has dealt with
-	Leases     []LeaseFigures   // expired ones too, as long as their row is there
-	Overrides  []Override       // expired ones too, until somebody takes them away
-	Proxies    int              // that are alive
-	Waited     []WaitedFigures  // by logical database
+	Stragglers map[string]int64              // by shard: that nobody has dealt with
+	Leases     []LeaseFigures                // expired ones too, as long as their row is there
+	Overrides  []Override                    // expired ones too, until somebody takes them away
+	Proxies    int                           // that are alive
+	Waited     []WaitedFigures               // by logical database
+	Pressures  map[string]chunk.KeptPressure // by shard, as the balancer read them last
 }
 
 // WaitedFigures is how long switches have kept writes of a logical database waiting
@@ -135,6 +136,9 @@ func (s *Store) Figures(ctx context.Context) (f Figures, err error) {
 		return f, err
 	}
 	if f.Overrides, err = s.Overrides(ctx); err != nil {
+		return f, err
+	}
+	if f.Pressures, err = s.Pressures(ctx); err != nil {
 		return f, err
 	}
 	type open struct {

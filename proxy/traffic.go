@@ -37,6 +37,7 @@ type Traffic struct {
 	Cursors           int               `json:"cursors"`
 	OldestCursor      int64             `json:"oldest_cursor_ms"`
 	FanOut            chunk.FanOut      `json:"fan_out"`
+	Spent             int64             `json:"spent_us"` // by all answers together
 }
 
 // Traffics takes the reports; see [Ports].
@@ -51,6 +52,7 @@ type trafficSecond struct {
 	at       int64 // unix time
 	requests int64
 	errors   int64
+	spent    time.Duration
 	latency  [trafficBuckets]uint32
 	fan      fanCount
 }
@@ -105,6 +107,7 @@ func (m *trafficMeter) observe(now time.Time, took time.Duration, failed bool, l
 		*s = trafficSecond{at: now.Unix()}
 	}
 	s.requests++
+	s.spent += took
 	s.latency[bucket]++
 	l.add(&s.fan)
 	if failed {
@@ -128,6 +131,7 @@ func (m *trafficMeter) sum(now time.Time) Traffic {
 		}
 		t.Requests += s.requests
 		t.Errors += s.errors
+		t.Spent += s.spent.Microseconds()
 		for b, n := range s.latency {
 			t.Latency[b] += int64(n)
 		}

@@ -22,6 +22,7 @@ func TestTrafficLooksBackAMinute(t *testing.T) {
 	got := m.sum(start.Add(10 * time.Second))
 	require.EqualValues(t, 100, got.Requests)
 	require.EqualValues(t, 1, got.Errors)
+	require.Equal(t, (98*time.Millisecond + time.Hour).Microseconds(), got.Spent)
 	require.Equal(t, chunk.FanOut{Pinned: 98, Wide: map[int]int64{5: 1}}, got.FanOut)
 	require.EqualValues(t, 1, got.Latency[0])
 	require.EqualValues(t, 1, got.Latency[trafficBuckets-1])

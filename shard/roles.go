@@ -44,7 +44,7 @@ func accounts() []account {
 	system := chunk.SystemDatabase
 	return []account{
 		{chunk.AdminUser, "drover_admin_base", []privilege{
-			onCluster("replSetGetStatus", "replSetGetConfig", "serverStatus", "inprog", "killop", "killAnySession",
+			onCluster("replSetGetStatus", "replSetGetConfig", "serverStatus", "hostInfo", "inprog", "killop", "killAnySession",
 				"invalidateUserCache", "listDatabases", "viewUser"),
 			onDatabase("admin", "createUser", "dropUser", "changePassword", "viewUser", "createRole", "dropRole", "viewRole"),
 			onDatabase("", "grantRole", "revokeRole", "viewUser", "viewRole", "find", "listCollections", "listIndexes", "collStats", "dbStats", "dbHash",

@@ -53,6 +53,7 @@ func TestOnOneShard(t *testing.T) {
 		"RolesOfLoaderAndApplierEndWithTheirWork":      testRolesOfLoaderAndApplierEndWithTheirWork,
 		"FenceDocumentsFollowTheNewestAttempt":         testFenceDocumentsFollowTheNewestAttempt,
 		"MarkersAreWrittenOnce":                        testMarkersAreWrittenOnce,
+		"CountersAreKnownOrUnknown":                    testCountersAreKnownOrUnknown,
 		"ProvisionCarriesEveryOption":                  testProvisionCarriesEveryOption,
 		"ProvisionRefusesWhatIsDefinedOtherwise":       testProvisionRefusesWhatIsDefinedOtherwise,
 		"FollowsDefinitions":                           testFollowsDefinitions,

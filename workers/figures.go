@@ -41,6 +41,8 @@ var (
 	fleetOverdue    = figure("fleet_attempt_overdue_seconds", "How long the most overdue attempt that holds traffic is past its deadline; 0: none is.")
 	fleetWaited     = figure("fleet_switch_waited_seconds", "How long switches have kept writes of a logical database waiting in this calendar month (UTC).", "database")
 	fleetObjective  = figure("fleet_switch_objective_seconds", "How long they may in a month, by this worker's settings.")
+	shardCPU        = figure("fleet_shard_cpu_share", "Share of its cores that a shard's primary keeps busy, with decay, as the balancer read it within half an hour.", "shard")
+	shardWrite      = figure("fleet_shard_write_seconds", "Mean of a write on a shard's primary, with decay, as the balancer read it within half an hour.", "shard")
 	leaseHeld       = figure("lease_held_seconds", "For how long a shard is leased, or waited for.", "shard", "holder", "mode", "state")
 	leaseLeft       = figure("lease_remaining_seconds", "Time until a lease ends; negative: it has, and nobody has cleared it away.", "shard", "holder", "mode", "state")
 	overrideLeft    = figure("override_remaining_seconds", "Time until an override by a person ends; negative: it has, and nobody has taken it away.", "kind", "subject", "owner")
@@ -66,7 +68,7 @@ var (
 	moveBurnInOver = figure("move_burn_in_over_seconds", "For how long the burn-in of a move is over that nobody has completed; negative: so long is left of it.", ofLeg...)
 
 	fleetDescs = []*prometheus.Desc{
-		fleetUp, fleetProxies, fleetStragglers, fleetSilence, fleetOverdue, fleetWaited, fleetObjective, leaseHeld, leaseLeft, overrideLeft,
+		fleetUp, fleetProxies, fleetStragglers, fleetSilence, fleetOverdue, fleetWaited, fleetObjective, shardCPU, shardWrite, leaseHeld, leaseLeft, overrideLeft,
 		movePhase, movePaused, moveAttention,
 		moveSilence, moveLag, moveConverges, moveBacklog, moveApply, moveWrite, moveChanges, moveMismatches, moveQuarantined, moveVerified,
 		moveVerifiedAge, moveStep, moveExpected, moveBurnIn, moveBurnInOver,
@@ -97,6 +99,17 @@ func (c fleetCollector) Collect(ch chan<- prometheus.Metric) {
 	show(fleetObjective, c.objective.Seconds())
 	for _, x := range f.Waited {
 		show(fleetWaited, x.Seconds, x.Database)
+	}
+	for shard, k := range f.Pressures {
+		if k.Age > chunk.PressureMost {
+			continue
+		}
+		if k.Pressure.CPU != nil {
+			show(shardCPU, *k.Pressure.CPU, shard)
+		}
+		if k.Pressure.Write != nil {
+			show(shardWrite, k.Pressure.Write.Seconds(), shard)
+		}
 	}
 	for shard, n := range f.Stragglers {
 		show(fleetStragglers, float64(n), shard)

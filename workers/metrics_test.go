@@ -185,8 +185,12 @@ func TestNoMetricIsForgotten(t *testing.T) {
 func TestFleetCollector(t *testing.T) {
 	t.Parallel()
 
-	age := 7.5
+	age, busy, write := 7.5, 0.4, 20*time.Millisecond
 	f := metadata.Figures{
+		Pressures: map[string]chunk.KeptPressure{
+			"a": {Pressure: chunk.Pressure{CPU: &busy, Write: &write}}, "b": {Pressure: chunk.Pressure{Unknown: "it does not tell"}},
+			"c": {Pressure: chunk.Pressure{CPU: &busy}, Age: time.Hour},
+		},
 		Overdue: 2 * time.Second, Proxies: 2, Stragglers: map[string]int64{"a": 1},
 		Captures: []metadata.CaptureFigures{{Shard: "a", Silence: &age}, {Shard: "b"}},
 		Leases:   []metadata.LeaseFigures{{Shard: "a", Holder: "ann", Mode: "exclusive", Held: 60, Left: -5}},
@@ -202,6 +206,7 @@ func TestFleetCollector(t *testing.T) {
 	values := gathered(t, fleetCollector{func(context.Context) (metadata.Figures, error) { return f, nil }, time.Minute})
 	for name, want := range map[string]float64{
 		"drover_fleet_metadata_up": 1, "drover_fleet_live_proxies": 2, "drover_fleet_attempt_overdue_seconds": 2,
+		"drover_fleet_shard_cpu_share a": 0.4, "drover_fleet_shard_write_seconds a": 0.02,
 		"drover_fleet_open_stragglers a": 1, "drover_fleet_capture_silence_seconds a": 7.5,
 		"drover_lease_remaining_seconds ann exclusive a granted": -5,
 		"drover_move_phase flights/0001 4 replicating":           1,
@@ -220,6 +225,9 @@ func TestFleetCollector(t *testing.T) {
 	}
 	require.NotContains(t, values, "drover_move_lanes_silence_seconds flights/0002 5", "a paused move owes no word")
 	require.NotContains(t, values, "drover_fleet_capture_silence_seconds b")
+	for _, name := range []string{"drover_fleet_shard_cpu_share b", "drover_fleet_shard_write_seconds b", "drover_fleet_shard_cpu_share c"} {
+		require.NotContains(t, values, name, "what is not known is no zero")
+	}
 
 	down := gathered(t, fleetCollector{func(context.Context) (metadata.Figures, error) { return f, errors.New("down") }, time.Minute})
 	require.Equal(t, map[string]float64{"drover_fleet_metadata_up": 0}, down)

@@ -27,6 +27,7 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 // busyFleet is a fleet in which everything happens at once.
 func busyFleet() console.Snapshot {
+	busy, write := 0.43, 2500*time.Microsecond
 	secs, long := 2.0, 400.0
 	route := func(id chunk.ID, db, shard string, p chunk.PlacementID) chunk.Route {
 		return chunk.Route{Chunk: chunk.Chunk{ID: id, Database: db}, Placement: chunk.Placement{ID: p, Shard: shard}}
@@ -63,7 +64,7 @@ func busyFleet() console.Snapshot {
 			Attempt: metadata.Attempt{ID: 12, Chunk: "users/0001", State: chunk.AttemptDone, Token: 4, CreatedAt: noon.Add(-time.Minute)},
 			Steps:   []contract.TimelineMark{{Step: "fenced", AtUS: 20_000}, {Step: "drained", AtUS: 50_000}},
 		}},
-		Figures:    metadata.Figures{Waited: []metadata.WaitedFigures{{Database: "flights", Seconds: 14.25}, {Database: "users"}}, Captures: []metadata.CaptureFigures{{Shard: "shard-a", Silence: &secs}, {Shard: "shard-b", Silence: &long}}},
+		Figures:    metadata.Figures{Pressures: map[string]chunk.KeptPressure{"shard-a": {Pressure: chunk.Pressure{CPU: &busy, Write: &write}}, "shard-b": {Pressure: chunk.Pressure{CPU: &busy}, Age: time.Hour}}, Waited: []metadata.WaitedFigures{{Database: "flights", Seconds: 14.25}, {Database: "users"}}, Captures: []metadata.CaptureFigures{{Shard: "shard-a", Silence: &secs}, {Shard: "shard-b", Silence: &long}}},
 		Leases:     []metadata.LeaseRow{{Lease: metadata.Lease{Shard: "shard-b", Holder: "migration 7", Mode: metadata.SharedLease, ExpiresAt: noon.Add(time.Minute)}, Since: noon}},
 		Stragglers: []metadata.Straggler{{ID: 3, Shard: "shard-a", Placement: 41, Kind: "insert", SeenAt: noon.Add(-time.Minute)}},
 		Proxies:    []metadata.Proxy{{ID: "p1", Address: "10.0.0.1:27017"}},
@@ -206,6 +207,10 @@ func TestReadOnlyAndJSON(t *testing.T) {
 	require.True(t, page.Shards[1].Silent)
 	require.False(t, page.Shards[0].Silent)
 	require.InDelta(t, 150.5, page.Shards[0].Heat, 1e-9)
+	require.InDelta(t, 0.43, *page.Shards[0].CPU, 1e-9)
+	require.Nil(t, page.Shards[1].CPU, "it is not known")
+	_, body = f.get(t, http.MethodGet, "/")
+	require.Contains(t, body, "150.5 requests/s, 43 % of its CPU, 2.5 ms a write")
 	require.Equal(t, []int{0, 0, 90, 0, 6, 0, 4, 0}, counts(page.Windows))
 }
 

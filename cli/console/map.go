@@ -33,9 +33,24 @@ func (v *Page) shards(s *Snapshot) {
 		for _, c := range w.Chunks {
 			w.Heat += c.Heat
 		}
+		if k := s.Figures.Pressures[sh.Name]; k.Age < chunk.PressureMost {
+			w.strain(k.Pressure)
+		}
 		v.Shards = append(v.Shards, w)
 	}
 	v.warm()
+}
+
+// strain says how a shard bears its load, as far as that is known.
+func (w *ShardView) strain(p chunk.Pressure) {
+	if w.CPU = p.CPU; p.CPU != nil {
+		w.Strain = fmt.Sprintf(", %.0f %% of its CPU", 100**p.CPU)
+	}
+	if p.Write != nil {
+		ms := float64(*p.Write) / float64(time.Millisecond)
+		w.Write = &ms
+		w.Strain += fmt.Sprintf(", %.1f ms a write", ms)
+	}
 }
 
 // around is what surrounds shards, by their names.

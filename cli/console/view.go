@@ -54,6 +54,9 @@ type ShardView struct {
 	Silent   bool        `json:"captureSilent"`
 	Leased   string      `json:"leased,omitempty"`
 	Heat     float64     `json:"requestsPerSecond"` // of all its chunks
+	CPU      *float64    `json:"cpu"`               // share of its primary's cores, with decay; null: not known
+	Write    *float64    `json:"writeMS"`           // mean of a write; null: not known
+	Strain   string      `json:"-"`                 // both in words
 	Warm     int         `json:"-"`                 // percent of the hottest shard
 	Depends  []string    `json:"depends"`           // who needs this shard, besides the chunks that live there
 	Chunks   []ChunkView `json:"chunks"`

@@ -56,6 +56,7 @@ func Run(t *testing.T, open func(testing.TB) (*metadata.Store, string)) {
 		"Work":      workCases,
 		"Gate":      gateCases,
 		"Intents":   intentCases,
+		"Pressure":  pressureCases,
 		"Listening": listenCases,
 		"Control":   controlCases,
 		"Settings":  settingsCases,

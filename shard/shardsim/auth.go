@@ -153,6 +153,7 @@ var clusterActions = map[string]string{
 	"replSetGetStatus": "replSetGetStatus", "replSetGetConfig": "replSetGetConfig", "replSetReconfig": "replSetConfigure",
 	"replSetStepDown": "replSetStateChange", "replSetFreeze": "replSetStateChange", "replSetSyncFrom": "replSetStateChange",
 	"replSetResizeOplog": "replSetResizeOplog", "invalidateUserCache": "invalidateUserCache",
+	"serverStatus": "serverStatus", "hostInfo": "hostInfo",
 	"killOp": "killop", "killSessions": "killAnySession", "killAllSessionsByPattern": "killAnySession",
 }
 

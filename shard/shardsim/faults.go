@@ -157,6 +157,7 @@ func (n *node) start() {
 		return
 	}
 	n.up, n.process, n.counter = true, bson.NewObjectID(), 1
+	n.work, n.started = Work{Cores: n.work.Cores}, n.set.now
 	n.caches, n.heard = map[string][]privilege{}, map[string]time.Time{}
 	n.stalled, n.mute = false, false
 	n.leader, n.quorum = n.set.now, n.set.now

@@ -244,7 +244,7 @@ func init() { //nolint:gochecknoinits // the table and the functions in it name 
 	end := func(*conn, Call) bson.D { return ok() }
 	for name, run := range map[string]func(c *conn, call Call) bson.D{
 		"hello": hello, "isMaster": hello, "ismaster": hello, "ping": end, "endSessions": end, "killCursors": end,
-		"buildInfo": (*conn).buildInfo, "saslStart": (*conn).sasl, "saslContinue": (*conn).sasl, "connectionStatus": (*conn).connectionStatus,
+		"buildInfo": (*conn).buildInfo, "serverStatus": (*conn).serverStatus, "hostInfo": (*conn).hostInfo, "saslStart": (*conn).sasl, "saslContinue": (*conn).sasl, "connectionStatus": (*conn).connectionStatus,
 		"invalidateUserCache": (*conn).invalidate, "createUser": (*conn).createUser, "createRole": (*conn).createRole, "dropRole": (*conn).dropRole,
 		"grantRolesToUser": (*conn).grantRoles, "usersInfo": (*conn).usersInfo, "rolesInfo": (*conn).rolesInfo,
 		"find": (*conn).find, "aggregate": (*conn).aggregate, "collStats": (*conn).collStats,

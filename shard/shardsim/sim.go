@@ -138,6 +138,9 @@ type node struct {
 	ops     map[int32]*operation
 	txns    map[string]*transaction
 	emptied int // times the cache was emptied by command
+
+	work    Work
+	started time.Time
 }
 
 // New starts a set with its first member of the highest priority as primary, and a
