@@ -22,6 +22,7 @@ import (
 	"drover/chunk"
 	"drover/proxy/admission"
 	"drover/proxy/auth"
+	"drover/proxy/socket"
 	"drover/proxy/upstream"
 )
 
@@ -262,6 +263,7 @@ func (p *Proxy) accept(ctx context.Context, listener net.Listener, serving *sync
 			}
 			continue
 		}
+		nc = socket.Wrap(nc)
 		if p.cfg.TLS != nil {
 			nc = tls.Server(nc, p.cfg.TLS)
 		}

@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"crypto/tls"
-	"net"
 	"syscall"
 	"time"
 )
@@ -25,12 +24,12 @@ func (c *Conn) alive() bool {
 	if tc, ok := nc.(*tls.Conn); ok {
 		nc = tc.NetConn()
 	}
-	tcp, ok := nc.(*net.TCPConn)
+	tcp, ok := nc.(syscall.Conn)
 	if !ok {
 		return true
 	}
 	// A deadline of the last exchange would end this read at once.
-	if err := tcp.SetReadDeadline(time.Time{}); err != nil {
+	if err := nc.SetReadDeadline(time.Time{}); err != nil {
 		return false
 	}
 	raw, err := tcp.SyscallConn()

@@ -11,6 +11,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"drover/proxy/socket"
 	"drover/proxy/wire"
 )
 
@@ -85,6 +86,7 @@ func dial(ctx context.Context, cfg *Config, host string) (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("dial %s: %w", host, err)
 	}
+	nc = socket.Wrap(nc)
 	if cfg.TLS != nil {
 		tc := cfg.TLS()
 		if tc.ServerName == "" {
@@ -181,7 +183,7 @@ func (c *Conn) Exchange(deadline time.Time, tail ...[]byte) (bson.Raw, error) {
 		extra += len(t)
 	}
 	wire.SetLength(c.Out, extra)
-	if err := c.send(tail); err != nil {
+	if err := c.send(tail, extra); err != nil {
 		return nil, c.fail(true, err)
 	}
 	m, err := c.reader.Next()
@@ -201,16 +203,23 @@ func (c *Conn) Exchange(deadline time.Time, tail ...[]byte) (bson.Raw, error) {
 	return msg.Body, nil
 }
 
-// send writes Out and tail; large tails are not copied.
-func (c *Conn) send(tail [][]byte) error {
-	if len(tail) == 0 {
-		_, err := c.nc.Write(c.Out)
+// copiedTail is the most bytes of tails that are copied behind Out: one write of it all
+// costs less than one of pieces.
+const copiedTail = 16 * 1024
+
+// send writes Out and tail, which has size bytes; a large one is not copied.
+func (c *Conn) send(tail [][]byte, size int) error {
+	if size > copiedTail {
+		buffers := make(net.Buffers, 0, len(tail)+1)
+		buffers = append(buffers, c.Out)
+		buffers = append(buffers, tail...)
+		_, err := buffers.WriteTo(c.nc)
 		return err //nolint:wrapcheck // wrapped by fail
 	}
-	buffers := make(net.Buffers, 0, len(tail)+1)
-	buffers = append(buffers, c.Out)
-	buffers = append(buffers, tail...)
-	_, err := buffers.WriteTo(c.nc)
+	for _, t := range tail {
+		c.Out = append(c.Out, t...)
+	}
+	_, err := c.nc.Write(c.Out)
 	return err //nolint:wrapcheck // wrapped by fail
 }
 
