@@ -13,6 +13,7 @@ var (
 	twoAttempts = scope{name: "two attempts", attempts: 2, writes: 1, watchdogs: 1, appliers: 1}
 	zombies     = scope{name: "two attempts, two watchdogs, no lanes", attempts: 2, watchdogs: 2}
 	stragglers  = scope{name: "one attempt, a failover at any time", attempts: 1, writes: 1, watchdogs: 1, appliers: 1, failover: true, straggle: true}
+	comeBack    = scope{name: "one attempt, a proxy that comes back", attempts: 1, writes: 2, watchdogs: 1, appliers: 1, comeBack: true}
 	forgetful   = scope{name: "a metadata that forgets", attempts: 1, writes: 1, watchdogs: 2, appliers: 1, forget: true}
 )
 
@@ -37,6 +38,8 @@ var safeguards = []struct {
 	{"lane closing", stragglers},
 	{"fence document", zombies},
 	{"open marker as the start", twoAttempts},
+	{"a name for each run", comeBack},
+	{"a run shown before its first request", comeBack},
 	{"open record before the grant", forgetful},
 	{"open record on the way back", forgetful},
 }
@@ -91,7 +94,7 @@ func TestEveryOrderOfSteps(t *testing.T) {
 	t.Parallel()
 
 	total := 0
-	for _, s := range []scope{failover, twins, twoAttempts, zombies, stragglers, forgetful} {
+	for _, s := range []scope{failover, twins, twoAttempts, zombies, stragglers, comeBack, forgetful} {
 		n, v := explore(s, "")
 		t.Logf("%s: %d states", s.name, n)
 		require.Empty(t, v, s.name)

@@ -86,13 +86,26 @@ func (x *explorer) fenceStep(m *model, c *actorPC, a uint8) (done bool) {
 			m.cached[src].w, m.slip = 0, 0
 		}
 	case drain:
-		return x.without == "drain" || m.proxy[0] != 1+src && m.proxy[1] != 1+src
+		return x.without == "drain" || x.clean(m, 0, src) && x.clean(m, 1, src)
 	case drainedMarker:
 		m.log[src].add(drainedM + a + 4*c.round)
 	case catchUpDrained:
 		return x.passed(m, a, drainedM+a+4*c.round)
 	}
 	return true
+}
+
+// clean reports whether the drain takes a proxy for one that has nothing under way to
+// p: by its word, or, where it died, by watching p. The word of a next run is no word
+// of the run before; and a run that sends has been shown, so that its word is awaited.
+func (x *explorer) clean(m *model, i int, p uint8) bool {
+	switch {
+	case i == 0 && m.died && x.without == "a name for each run":
+		return true
+	case i == 1 && x.comeBack && x.without == "a run shown before its first request":
+		return true
+	}
+	return m.proxy[i] != 1+p
 }
 
 // closeStep is a step up to the publish.

@@ -117,6 +117,7 @@ type model struct {
 	proxy       [2]uint8 // 0 idle, 1+p under way to placement p, 3 done, 4 done without an answer
 	where       [2]uint8 // placement of a write that is done
 	acked       [2]bool
+	died        bool // the first proxy, whatever it had under way; the second is its next run
 	applier     [2]applierPC
 	late        bool // lanes brought a write to a placement that was published
 }
@@ -128,6 +129,7 @@ type scope struct {
 	writes    int
 	watchdogs int
 	appliers  int
+	comeBack  bool // the second proxy is the first one's next run, under its name
 	failover  bool
 	straggle  bool // a failover may come behind the final marker too, and let a write pass that nobody expects
 	forget    bool // the metadata is restored to before the publish
@@ -168,6 +170,11 @@ func (x *explorer) successors(m *model) []model {
 	for i := range x.writes {
 		x.write(*m, i)
 	}
+	if x.comeBack && !m.died {
+		n := *m
+		n.died = true
+		x.emit(n)
+	}
 	for i := range x.appliers {
 		x.apply(*m, i)
 	}
@@ -187,10 +194,14 @@ func (m *model) mayRead(p uint8) bool {
 }
 
 // write is a proxy with any route: check, then effect and answer; or the effect
-// alone, when it died.
+// alone, when it died. One that comes back does so when its last run is dead, of which
+// a shard may still carry out what it had sent.
 func (x *explorer) write(m model, i int) {
 	switch pc := m.proxy[i]; pc {
 	case 0:
+		if x.comeBack && m.died != (i == 1) {
+			return
+		}
 		for p := range uint8(2) {
 			if m.mayWrite(p) {
 				n := m
@@ -207,6 +218,9 @@ func (x *explorer) write(m model, i int) {
 		m.where[i] = pc - 1
 		m.proxy[i] = 4
 		x.emit(m)
+		if i == 0 && m.died {
+			return
+		}
 		m.proxy[i], m.acked[i] = 3, true
 		x.emit(m)
 	}
