@@ -33,10 +33,12 @@ func (m *migration) makeRoom(ctx workflow.Context) error {
 	}
 	m.verifier.stop(ctx)
 	m.lanes.stop(ctx)
+	if err := m.hearLastRepairs(ctx); err != nil {
+		return nil //nolint:nilerr // cancelled: the caller's next step sees it
+	}
 	if err := workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) }); err != nil || !m.settled(ctx) {
 		return nil //nolint:nilerr // somebody asked for something meanwhile: the caller's next step sees it
 	}
-	m.hearLastRepairs(ctx)
 	return workflow.NewContinueAsNewError(ctx, contract.MigrateChunkWorkflow, contract.MigrateRun{MigrateInput: m.in, Carry: m.carry(ctx)})
 }
 

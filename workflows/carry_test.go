@@ -7,12 +7,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
 	"drover/chunk"
 	"drover/contract"
 	"drover/internal/failure"
+	"drover/workers"
 	"drover/workflows"
 )
 
@@ -275,4 +278,58 @@ func TestWhatIsHandedOverStaysSmall(t *testing.T) {
 	var next contract.MigrateRun
 	require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(again.Input, &next))
 	require.EqualValues(t, 1499, next.Carry.Status.Switches[len(next.Carry.Status.Switches)-1].Attempt, "the newest are kept")
+}
+
+// lastWord sends a signal in the very workflow task in which a run hands over, before
+// whoever listens has had a turn.
+type lastWord struct {
+	interceptor.WorkerInterceptorBase
+	notice contract.RepairNotice
+}
+
+// InterceptWorkflow implements [interceptor.WorkerInterceptor].
+func (l *lastWord) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
+	return &lastWordInbound{WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, notice: l.notice}
+}
+
+// lastWordInbound puts the sender between the workflow and its calls.
+type lastWordInbound struct {
+	interceptor.WorkflowInboundInterceptorBase
+	notice contract.RepairNotice
+}
+
+// Init implements [interceptor.WorkflowInboundInterceptor].
+func (l *lastWordInbound) Init(out interceptor.WorkflowOutboundInterceptor) error {
+	return l.Next.Init(&lastWordOutbound{WorkflowOutboundInterceptorBase: interceptor.WorkflowOutboundInterceptorBase{Next: out}, notice: l.notice})
+}
+
+// lastWordOutbound sends.
+type lastWordOutbound struct {
+	interceptor.WorkflowOutboundInterceptorBase
+	notice contract.RepairNotice
+}
+
+// GetVersion is what a run asks when it has decided to hand over.
+func (l *lastWordOutbound) GetVersion(ctx workflow.Context, change string, least, most workflow.Version) workflow.Version {
+	if ch, ok := workflow.GetSignalChannel(ctx, contract.RepairSignal).(workflow.SendChannel); ok && change == "carry" {
+		ch.SendAsync(l.notice)
+	}
+	return l.Next.GetVersion(ctx, change, least, most)
+}
+
+// TestLastRepairIsHandedOver: a remediation speaks once; what it says in the moment in
+// which a run ends is known to the next one.
+func TestLastRepairIsHandedOver(t *testing.T) {
+	t.Parallel()
+
+	w := newWorld()
+	w.noRoom = true
+	env := newEnv(t, w)
+	env.SetWorkerOptions(worker.Options{
+		Interceptors:             []interceptor.WorkerInterceptor{&workers.Failures{}, &lastWord{notice: contract.RepairNotice{Shard: "b", By: "remediate/b"}}},
+		DeadlockDetectionTimeout: time.Minute, // a busy machine is no deadlock
+	})
+	env.SetCurrentHistoryLength(longHistory)
+	start(env, input)
+	require.Equal(t, "b by remediate/b", handedOver(t, w, env).Carry.Status.UnderRepair)
 }

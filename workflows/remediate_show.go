@@ -109,15 +109,11 @@ func (m *migration) noteRepair(ctx workflow.Context, notice contract.RepairNotic
 	m.show(ctx)
 }
 
-// hearLastRepairs takes what has come and was not taken yet: the next run would not
-// be told.
-func (m *migration) hearLastRepairs(ctx workflow.Context) {
-	told := workflow.GetSignalChannel(ctx, contract.RepairSignal)
-	for {
-		var notice contract.RepairNotice
-		if !told.ReceiveAsync(&notice) {
-			return
-		}
-		m.noteRepair(ctx, notice)
-	}
+// hearLastRepairs lets what has come be heard: the next run would not be told. A signal
+// of this very workflow task is with [migration.hearRepairs] already, whose turn comes
+// before that of whoever was made last.
+func (m *migration) hearLastRepairs(ctx workflow.Context) error {
+	heard := false
+	workflow.GoNamed(ctx, "last repairs", func(workflow.Context) { heard = true })
+	return workflow.Await(ctx, func() bool { return heard })
 }
