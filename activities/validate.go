@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"golang.org/x/sync/errgroup"
 
+	"drover/bulkimport"
 	"drover/cdc"
 	"drover/chunk"
 	"drover/contract"
@@ -179,6 +180,7 @@ func (a *Activities) validator(ctx context.Context, l leg, e ends) (*validation.
 		Log:      logPort{a, in},
 		Parked:   parkedPort{admin, in.Migration},
 		Catalog:  catalogPort{e, in},
+		Cuts:     cutsPort{a.Store, in.Migration},
 		Database: in.From.Database,
 		Settings: validation.Settings{Few: maxBusy},
 	}
@@ -335,6 +337,33 @@ func (p parkedPort) Parked(ctx context.Context) ([]validation.ParkedDocument, er
 		out = append(out, validation.ParkedDocument{Collection: r.ID.Collection, Image: r.Doc.Data})
 	}
 	return out, nil
+}
+
+// cutsPort says where the import's slices ended.
+type cutsPort struct {
+	store *metadata.Store
+	id    chunk.MigrationID
+}
+
+var _ validation.Cuts = cutsPort{}
+
+// Cuts implements [validation.Cuts].
+func (p cutsPort) Cuts(ctx context.Context, collection string) ([]validation.Cut, error) {
+	all, err := slicesPort{p.store}.List(ctx, p.id)
+	if err != nil {
+		return nil, err
+	}
+	return cutsOf(all, collection), nil
+}
+
+// cutsOf gives the ends of a collection's slices; the last one has none.
+func cutsOf(all []bulkimport.Slice, collection string) (cuts []validation.Cut) {
+	for _, s := range all {
+		if at, err := s.Hi.LookupErr("_id"); err == nil && s.Collection == collection {
+			cuts = append(cuts, validation.Cut{At: at, Documents: int64(s.Object.Documents)})
+		}
+	}
+	return cuts
 }
 
 // catalogPort compares both sides' collections and indexes.

@@ -79,42 +79,87 @@ func (m *Mongo) Scan(ctx context.Context, r Read, after bson.RawValue, limit int
 	}
 }
 
-// behind gives the filters that one after the other find what lies behind after:
-// the rest of its own group of types, which is all that a comparison finds, then
-// every later group.
+// behind gives the filters that one after the other find what lies behind after, up to
+// r.Until where the server can be told: the rest of its own group of types, which is
+// all that a comparison finds, then every later group.
 func (m *Mongo) behind(ctx context.Context, r Read, after bson.RawValue) ([]bson.D, error) {
-	if after.Type == 0 {
-		return []bson.D{{}}, nil
-	}
-	own := slices.IndexFunc(types, func(g group) bool { return slices.Contains(g.of, after.Type) })
-	if own < 0 {
-		return nil, fmt.Errorf("a %s cannot be an _id", after.Type)
+	last, err := m.lastGroup(ctx, r)
+	if err != nil || after.Type == 0 && last == len(types) {
+		return []bson.D{{}}, err
 	}
 	var filters []bson.D
-	switch {
-	case types[own].single:
-	case isNaN(after):
-		filters = append(filters, bson.D{{Key: "_id", Value: bson.D{{Key: "$type", Value: "number"}, {Key: "$ne", Value: math.NaN()}}}})
-	case after.Type == bson.TypeBinary:
-		filter, err := m.afterBinary(ctx, r, after)
+	own := -1
+	if after.Type != 0 {
+		if own = groupOf(after.Type); own < 0 {
+			return nil, fmt.Errorf("a %s cannot be an _id", after.Type)
+		}
+		rest, err := m.restOfGroup(ctx, r, after, own)
 		if err != nil {
 			return nil, err
 		}
-		filters = append(filters, filter)
-	case after.Type == bson.TypeJavaScript || after.Type == bson.TypeCodeWithScope:
-		// SecantusDB compares code with and without scope, MongoDB does not.
-		filters = append(filters, bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: after}, {Key: "$type", Value: types[own].names}}}})
-	default:
-		filters = append(filters, bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: after}}}})
+		if rest != nil && own == last {
+			rest[0].Value = append(rest[0].Value.(bson.D), bson.E{Key: "$lte", Value: r.Until}) //nolint:forcetypeassert // lastGroup gives no group with other filters
+		}
+		if rest != nil {
+			filters = append(filters, rest)
+		}
 	}
-	var later []string
-	for _, g := range types[own+1:] {
-		later = append(later, g.names...)
+	var between []string
+	for n := own + 1; n < last; n++ {
+		between = append(between, types[n].names...)
 	}
-	if len(later) > 0 {
-		filters = append(filters, bson.D{{Key: "_id", Value: bson.D{{Key: "$type", Value: later}}}})
+	if len(between) > 0 {
+		filters = append(filters, bson.D{{Key: "_id", Value: bson.D{{Key: "$type", Value: between}}}})
+	}
+	if own < last && last < len(types) {
+		if slices.Contains(types[last].of, bson.TypeDouble) {
+			filters = append(filters, bson.D{{Key: "_id", Value: math.NaN()}})
+		}
+		filters = append(filters, bson.D{{Key: "_id", Value: bson.D{{Key: "$lte", Value: r.Until}}}})
 	}
 	return filters, nil
+}
+
+// groupOf gives the index of a type's group, -1 for one that no _id has.
+func groupOf(t bson.Type) int {
+	return slices.IndexFunc(types, func(g group) bool { return slices.Contains(g.of, t) })
+}
+
+// lastGroup gives the group that the last wanted _id is in, and the number of all
+// groups where there is none, or where a server can't be told in one comparison.
+func (m *Mongo) lastGroup(ctx context.Context, r Read) (int, error) {
+	switch r.Until.Type {
+	case bson.TypeInt32, bson.TypeInt64, bson.TypeDouble, bson.TypeDecimal128:
+		if isNaN(r.Until) {
+			return len(types), nil
+		}
+	case bson.TypeString, bson.TypeObjectID, bson.TypeDateTime:
+	case bson.TypeBinary:
+		if mixed, err := m.mixesLengths(ctx, r); err != nil || mixed {
+			return len(types), err
+		}
+	default:
+		return len(types), nil
+	}
+	return groupOf(r.Until.Type), nil
+}
+
+// restOfGroup gives the filter for what lies behind an _id in its own group, nil
+// where that is nothing.
+func (m *Mongo) restOfGroup(ctx context.Context, r Read, after bson.RawValue, own int) (bson.D, error) {
+	switch {
+	case types[own].single:
+		return nil, nil
+	case isNaN(after):
+		return bson.D{{Key: "_id", Value: bson.D{{Key: "$type", Value: "number"}, {Key: "$ne", Value: math.NaN()}}}}, nil
+	case after.Type == bson.TypeBinary:
+		return m.afterBinary(ctx, r, after)
+	case after.Type == bson.TypeJavaScript || after.Type == bson.TypeCodeWithScope:
+		// SecantusDB compares code with and without scope, MongoDB does not.
+		return bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: after}, {Key: "$type", Value: types[own].names}}}}, nil
+	default:
+		return bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: after}}}}, nil
+	}
 }
 
 // isNaN reports whether v is a number that is none: it lies below every other
@@ -182,7 +227,7 @@ func (m *Mongo) mixesLengths(ctx context.Context, r Read) (bool, error) {
 
 // firstBatch is how many documents a server may answer a find with at once; it ends at
 // 16 MB all the same.
-const firstBatch = 20_000
+const firstBatch = 5_000
 
 // find yields what a filter of a scan finds, in the order of _id.
 func (m *Mongo) find(ctx context.Context, r Read, filter bson.D, limit int) iter.Seq2[bson.Raw, error] {
@@ -223,14 +268,34 @@ func (m *Mongo) yield(ctx context.Context, r Read, cmd bson.D, yield func(bson.R
 		return
 	}
 	defer func() { _ = cursor.Close(context.WithoutCancel(ctx)) }()
+	var kept slab
 	for cursor.Next(ctx) {
-		if !yield(slices.Clone(cursor.Current), nil) {
+		if !yield(kept.keep(cursor.Current), nil) {
 			return
 		}
 	}
 	if err := cursor.Err(); err != nil {
 		yield(nil, fmt.Errorf("read %s.%s: %w", m.Database, r.Collection, err))
 	}
+}
+
+// slab keeps copies of documents side by side: one piece of memory for many.
+type slab struct{ free []byte }
+
+// slabSize is the size of a piece; documents of a good part of it have their own.
+const slabSize = 64 << 10
+
+// keep gives a copy of doc.
+func (s *slab) keep(doc bson.Raw) bson.Raw {
+	if len(doc) > slabSize/8 {
+		return slices.Clone(doc)
+	}
+	if len(doc) > cap(s.free)-len(s.free) {
+		s.free = make([]byte, 0, slabSize)
+	}
+	at := len(s.free)
+	s.free = append(s.free, doc...)
+	return bson.Raw(s.free[at:len(s.free):len(s.free)])
 }
 
 // run runs a reading command that sees what a majority has, and all up to

@@ -131,6 +131,43 @@ func TestScanSeesEveryTypeOfID(t *testing.T) {
 	}
 }
 
+// A scan that has an end gives all that lies before it, whatever the types on both
+// sides, and where one comparison says so nothing behind it.
+func TestScanUntil(t *testing.T) {
+	t.Parallel()
+	client := connect(t)
+	ids := everyID()
+	fill(t, client.Database(database), "c", ids)
+	side := &validation.Mongo{Client: client, Database: database}
+	values := make([]bson.RawValue, len(ids))
+	for n, id := range ids {
+		values[n] = raw(bson.D{{Key: "_id", Value: id}}).Lookup("_id")
+	}
+	for from := -1; from < len(ids)-1; from += 4 {
+		var after bson.RawValue
+		if from >= 0 {
+			after = values[from]
+		}
+		for to := from + 1; to < len(ids); to++ {
+			var got, want []chunk.Key
+			for doc, err := range side.Scan(t.Context(), validation.Read{Collection: "c", Until: values[to]}, after, len(ids)) {
+				require.NoError(t, err)
+				got = append(got, keyOf(doc))
+			}
+			for _, v := range values[from+1 : to+1] {
+				want = append(want, keyOf(raw(bson.D{{Key: "_id", Value: v}})))
+			}
+			slices.Sort(want)
+			switch ids[to].(type) {
+			case int32, string, bson.ObjectID, bson.DateTime:
+				require.Equal(t, want, got, "from %v to %v", after, ids[to])
+			default:
+				require.Equal(t, want, got[:min(len(got), len(want))], "from %v to %v", after, ids[to])
+			}
+		}
+	}
+}
+
 func TestGetFindsEveryTypeOfID(t *testing.T) {
 	t.Parallel()
 	client := connect(t)

@@ -1,6 +1,7 @@
 package validation
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -134,12 +135,20 @@ func (r *run) scan(ctx context.Context, name string) error {
 	var after bson.RawValue
 	least := r.Settings.Slice
 	defer func() { r.Settings.Slice = least }()
+	cuts, err := r.placesOf(ctx, name)
+	if err != nil {
+		return err
+	}
 	for {
+		until, err := cuts.end(after, r.Settings.Slice)
+		if err != nil {
+			return err
+		}
 		parked, err := r.parkedNow(ctx)
 		if err != nil {
 			return fmt.Errorf("list parked documents: %w", err)
 		}
-		s, err := r.compareSlice(ctx, name, r.mark.At, after, parked)
+		s, err := r.compareSlice(ctx, Read{Collection: name, Since: r.mark.At, Until: until}, after, parked)
 		if err != nil {
 			return fmt.Errorf("compare %s: %w", name, err)
 		}
@@ -187,6 +196,7 @@ func (r *run) suspect(key docKey, id bson.RawValue, f *found) {
 		r.mismatch(*f, time.Now())
 		return
 	}
+	id.Value = bytes.Clone(id.Value) // it is part of all that was read beside it
 	s := &suspect{id: id, last: f}
 	if f != nil {
 		s.firstSeen = time.Now()

@@ -28,20 +28,16 @@ type found struct {
 	source, target string // hashes
 }
 
-// reading is one side's share of a slice.
-func (v *Validator) reading(ctx context.Context, side Side, name string, r Read, after bson.RawValue, lo chunk.Key) (*stream, error) {
+// reading begins to read one side's share of a slice.
+func (v *Validator) reading(ctx context.Context, side Side, name string, r Read, after bson.RawValue, lo chunk.Key) *stream {
 	inner, cancel := context.WithCancel(ctx)
-	s := newStream(inner, name, side.Scan(inner, r, after, v.Settings.Slice), lo, v.Settings.Slice, cancel)
-	if err := s.next(ctx); err != nil {
-		s.close()
-		return nil, err
-	}
-	return s, nil
+	return newStream(inner, name, side.Scan(inner, r, after, v.Settings.Slice), lo, v.Settings.Slice, cancel)
 }
 
-// compareSlice reads the next slice of a collection on both sides and merges
-// them. The slice ends where the side that has more documents reaches its limit.
-func (v *Validator) compareSlice(ctx context.Context, collection string, since bson.Timestamp, after bson.RawValue, parked parkedImages) (slice, error) {
+// compareSlice reads the next slice of a collection on both sides at once and merges
+// them. The slice ends at until, or where the side that has more documents reaches
+// its limit.
+func (v *Validator) compareSlice(ctx context.Context, r Read, after bson.RawValue, parked parkedImages) (slice, error) {
 	out := slice{lo: chunk.KeyMin, hi: chunk.KeyMax}
 	if after.Type != 0 {
 		key, err := chunk.EncodeValue(after)
@@ -50,23 +46,28 @@ func (v *Validator) compareSlice(ctx context.Context, collection string, since b
 		}
 		out.lo = key
 	}
-	source, err := v.reading(ctx, v.Source, "source", Read{Collection: collection, Since: since}, after, out.lo)
-	if err != nil {
-		return out, err
+	if r.Until.Type != 0 {
+		key, err := chunk.EncodeValue(r.Until)
+		if err != nil {
+			return out, err
+		}
+		out.hi, out.next = key, r.Until
 	}
+	source := v.reading(ctx, v.Source, "source", r, after, out.lo)
 	defer source.close()
-	target, err := v.reading(ctx, v.Target, "target", Read{Collection: collection}, after, out.lo)
-	if err != nil {
-		return out, err
-	}
+	target := v.reading(ctx, v.Target, "target", Read{Collection: r.Collection, Until: r.Until}, after, out.lo)
 	defer target.close()
-
-	for !out.ended(source, target) {
-		if err := out.step(ctx, collection, source, target, parked); err != nil {
+	for _, s := range []*stream{source, target} {
+		if err := s.next(ctx); err != nil {
 			return out, err
 		}
 	}
-	out.unmatchedParked(collection, parked)
+	for !out.ended(source, target) {
+		if err := out.step(ctx, r.Collection, source, target, parked); err != nil {
+			return out, err
+		}
+	}
+	out.unmatchedParked(r.Collection, parked)
 	return out, nil
 }
 

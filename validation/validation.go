@@ -37,6 +37,9 @@ type Side interface {
 type Read struct {
 	Collection string
 	Since      bson.Timestamp // zero on the target: lanes that have passed a marker have seen it
+	// Until is the last _id that is wanted, zero for all: a side may give what lies
+	// behind it, and nobody looks at that.
+	Until bson.RawValue
 }
 
 // Mark is a marker that was written.
@@ -84,6 +87,19 @@ type CatalogDifference struct {
 	What       string `json:"what"`
 }
 
+// Cuts knows where the slices of a collection may end. Some servers look for all that
+// lies behind a slice's beginning, however little is asked for, unless it has an end.
+// Where they are decides how long a comparison takes, and nothing about what it finds.
+type Cuts interface {
+	Cuts(ctx context.Context, collection string) ([]Cut, error)
+}
+
+// Cut is an _id, and how many documents there are about from the cut before it.
+type Cut struct {
+	At        bson.RawValue
+	Documents int64
+}
+
 // Settings bound a validation; zero values stand for the defaults.
 type Settings struct {
 	Slice    int // documents between two markers, 20,000; up to 16 times as many where little changes
@@ -122,6 +138,7 @@ type Validator struct {
 	Log            Log
 	Parked         Parked  // nil where nothing is ever parked
 	Catalog        Catalog // nil where nothing is to be compared
+	Cuts           Cuts    // nil where none are known
 	Database       string  // the source's physical one: whose events count
 	TargetDatabase string  // of a [Watcher] that looks at the target's log too
 	Settings       Settings

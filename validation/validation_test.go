@@ -406,14 +406,26 @@ func TestUnfinishedComparisonIsAnError(t *testing.T) {
 	}
 }
 
-// Whatever the sizes of slices, all is compared: no document lies between two.
+// cuts are cuts as somebody remembers them.
+type cuts []validation.Cut
+
+// Cuts implements [validation.Cuts].
+func (c cuts) Cuts(context.Context, string) ([]validation.Cut, error) { return c, nil }
+
+// Whatever the sizes of slices, and wherever they are said to end, by whoever knows
+// little of what is there, all is compared: no document lies between two.
 func TestSlicesLeaveNoGaps(t *testing.T) {
 	t.Parallel()
-	for size := 1; size < 30; size++ {
+	for n := range 90 {
+		size, known := 1+n/3, n%3
 		w := newWorld()
-		r := random(uint64(size))
+		r := random(uint64(n))
 		want := map[chunk.Key]bool{}
+		var places cuts
 		for _, doc := range docs(60) {
+			if known > 0 && r.IntN(5) == 0 {
+				places = append(places, validation.Cut{At: doc.Lookup("_id"), Documents: r.Int64N(12)})
+			}
 			switch r.IntN(4) {
 			case 0:
 				w.source.put("c", doc)
@@ -426,12 +438,14 @@ func TestSlicesLeaveNoGaps(t *testing.T) {
 			}
 		}
 		v := w.validator()
-		v.Settings.Slice = size
+		v.Settings.Slice, v.Cuts = size, places
+		v.Source = &side{w: w, store: w.source, exact: known == 2}
+		v.Target = &side{w: w, store: w.target, exact: known == 2}
 		result := w.run(t, v, "c")
 		got := map[chunk.Key]bool{}
 		for _, m := range result.Mismatches {
 			got[keyOf(m.ID)] = true
 		}
-		require.Equal(t, want, got, "slices of %d", size)
+		require.Equal(t, want, got, "slices of %d, cuts %v", size, places)
 	}
 }

@@ -176,21 +176,25 @@ type side struct {
 	w      *world
 	store  store
 	reads  int
+	exact  bool // it gives nothing behind what is wanted
 	break_ func(docs []bson.Raw) []bson.Raw
 }
 
 // Scan implements [validation.Side].
 func (s *side) Scan(ctx context.Context, r validation.Read, after bson.RawValue, limit int) iter.Seq2[bson.Raw, error] {
 	return func(yield func(bson.Raw, error) bool) {
-		at, open := chunk.KeyMin, true
+		at, end, open := chunk.KeyMin, chunk.KeyMax, true
 		if after.Type != 0 {
 			at, _ = chunk.EncodeValue(after)
 			open = false
 		}
+		if s.exact && r.Until.Type != 0 {
+			end, _ = chunk.EncodeValue(r.Until)
+		}
 		s.w.mu.Lock()
 		var keys []chunk.Key
 		for k := range s.store[r.Collection] {
-			if open || k > at {
+			if (open || k > at) && k <= end {
 				keys = append(keys, k)
 			}
 		}

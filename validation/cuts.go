@@ -1,0 +1,64 @@
+package validation
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"drover/chunk"
+)
+
+// place is a cut with its key.
+type place struct {
+	Cut
+	key chunk.Key
+}
+
+// places are cuts in the order of _id.
+type places []place
+
+// placesOf gives the cuts of a collection.
+func (v *Validator) placesOf(ctx context.Context, collection string) (places, error) {
+	if v.Cuts == nil {
+		return nil, nil
+	}
+	cuts, err := v.Cuts.Cuts(ctx, collection)
+	if err != nil {
+		return nil, fmt.Errorf("cuts of %s: %w", collection, err)
+	}
+	out := make(places, 0, len(cuts))
+	for _, c := range cuts {
+		key, err := chunk.EncodeValue(c.At)
+		if err != nil {
+			return nil, fmt.Errorf("a cut of %s: %w", collection, err)
+		}
+		out = append(out, place{c, key})
+	}
+	slices.SortFunc(out, func(a, b place) int { return cmp.Compare(a.key, b.key) })
+	return out, nil
+}
+
+// end gives the last cut up to which about most documents lie behind an _id, the next
+// one at least; zero where no cut is left.
+func (p places) end(after bson.RawValue, most int) (until bson.RawValue, err error) {
+	lo := chunk.KeyMin
+	if after.Type != 0 {
+		if lo, err = chunk.EncodeValue(after); err != nil {
+			return until, err
+		}
+	}
+	sum := int64(0)
+	for _, c := range p {
+		if c.key <= lo {
+			continue
+		}
+		if sum += c.Documents; until.Type != 0 && sum > int64(most) {
+			break
+		}
+		until = c.At
+	}
+	return until, nil
+}
