@@ -144,14 +144,23 @@ func (s *Store) Intents(ctx context.Context, limit int) ([]Intent, error) {
 	return all, decode(err, "list intents")
 }
 
+// OpenIntents gives the intents that have not ended, the newest first.
+func (s *Store) OpenIntents(ctx context.Context) ([]Intent, error) {
+	rows, err := s.pool.Query(ctx, `select `+intentColumns+` from intents where ended_at is null order by opened_at desc`)
+	if err != nil {
+		return nil, decode(err, "read open intents")
+	}
+	all, err := pgx.CollectRows(rows, scanIntent)
+	return all, decode(err, "read open intents")
+}
+
 // IntentClaims gives what open intents hold, each with the workflow of its intent:
 // their chunks, the shards that they empty, and those that they fill.
 func (s *Store) IntentClaims(ctx context.Context) (chunks map[chunk.ID]string, emptied, filled map[string]string, err error) {
-	rows, err := s.pool.Query(ctx, `select `+intentColumns+` from intents where ended_at is null order by opened_at desc`)
+	all, err := s.OpenIntents(ctx)
 	if err != nil {
-		return nil, nil, nil, decode(err, "read open intents")
+		return nil, nil, nil, err
 	}
-	all, err := pgx.CollectRows(rows, scanIntent)
 	chunks, emptied, filled = map[chunk.ID]string{}, map[string]string{}, map[string]string{}
 	for _, i := range all {
 		for _, c := range i.Chunks {
@@ -164,7 +173,7 @@ func (s *Store) IntentClaims(ctx context.Context) (chunks map[chunk.ID]string, e
 			filled[x] = i.WorkflowID
 		}
 	}
-	return chunks, emptied, filled, decode(err, "read open intents")
+	return chunks, emptied, filled, nil
 }
 
 // ChunkMove is how far the newest move of a chunk has come.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,6 +40,7 @@ import (
 	"drover/proxy"
 	"drover/replication"
 	"drover/shard"
+	"drover/starter"
 	"drover/switchover"
 	"drover/workflows"
 )
@@ -262,7 +264,13 @@ func (w *Worker) Run(ctx context.Context, c client.Client) error {
 		w.logger.ErrorContext(ctx, "A declared layout cannot be used: its shard is not looked at", slog.Any("error", problem))
 	}
 	w.logger.InfoContext(ctx, "Worker serves", slog.String("queues", strings.Join(w.cfg.Queues, ",")))
+	var beside errgroup.Group
+	if slices.Contains(w.cfg.Queues, strings.TrimPrefix(contract.ControlQueue, "drover-")) {
+		sweep := sweeper{ledger: w.store, ended: starter.New(c).Ended, log: w.logger}
+		beside.Go(func() error { sweep.Run(ctx); return nil })
+	}
 	err = w.watchdog.Run(ctx)
+	_ = beside.Wait()
 	stop()
 	if errors.Is(err, context.Canceled) {
 		return nil

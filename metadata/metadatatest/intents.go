@@ -43,6 +43,10 @@ var intentCases = map[string]func(*testing.T, *fleet){
 		}
 		require.NoError(t, open("r6", "rebalance/w", []string{"db/0005"}, nil, []string{"b"}), "two may fill one shard")
 
+		openOnes, err := f.OpenIntents(t.Context())
+		require.NoError(t, err)
+		require.Len(t, openOnes, 2)
+		require.Equal(t, "r6", openOnes[0].Run)
 		require.NoError(t, f.CloseIntent(t.Context(), "r1", json.RawMessage(`{"done":1}`)))
 		require.NoError(t, f.CloseIntent(t.Context(), "r1", json.RawMessage(`{"done":9}`)), "asking again")
 		require.NoError(t, open("r7", "rebalance/y", []string{"db/0001"}, nil, []string{"a"}), "what has ended fights nobody")
