@@ -206,9 +206,9 @@ func (a *app) askAll(cmd *cobra.Command, update, reason string) (list []asked, e
 	}
 	err = a.withStarter(cmd, func(ctx context.Context, s *starter.Starter) error {
 		ask, left := sortAsked(moves, update, func(id chunk.ID) (contract.Status, error) { return s.Status(ctx, id) })
-		askEach(ctx, s, ask, contract.UpdateInput{By: a.user(), Reason: reason, All: true})
+		ask, err := (&asking{ask: askThrough(s, contract.UpdateInput{By: a.user(), Reason: reason, All: true})}).each(ctx, ask)
 		list = append(ask, left...)
-		return nil
+		return err
 	})
 	return list, err
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -12,6 +13,7 @@ import (
 	"drover/contract"
 	"drover/internal/config"
 	"drover/internal/failure"
+	"drover/internal/pause"
 	"drover/metadata"
 	"drover/starter"
 )
@@ -28,8 +30,9 @@ type asked struct {
 func newRebalanceAsk(a *app, update string) *cobra.Command {
 	in := contract.UpdateInput{}
 	var yes bool
+	var wait time.Duration
 	short := "Let the old placements of an intent's moves serve again, and give up what has not switched; without --yes it is only shown"
-	long := short + ".\nWhat went back is kept current as a copy; run it again to remove those copies."
+	long := short + ".\nA move in the middle of its switch is asked when that has ended. What went back is kept current as a copy; run it again to remove those copies."
 	if update == contract.CompleteUpdate {
 		long = ""
 		short = "Drop the old placements of an intent's moves: from then on there is no way back; without --yes it is only shown"
@@ -37,19 +40,26 @@ func newRebalanceAsk(a *app, update string) *cobra.Command {
 	c := &cobra.Command{
 		Use: update + " ID", Short: short, Long: long, Args: cobra.ExactArgs(1), Example: "  drover rebalance " + update + " rebalance/upgrade/shard-a --yes",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if wait < 0 {
+				return &usageError{fmt.Errorf("--wait is %s; want 0 or longer", wait)}
+			}
 			in.By = a.user()
-			return a.askMoves(cmd, args[0], update, in, yes)
+			return a.askMoves(cmd, args[0], update, in, yes, wait)
 		},
 	}
 	c.Flags().StringVar(&in.Reason, "reason", "", "kept in the workflows' histories")
 	c.Flags().BoolVar(&yes, "yes", false, "do it; without it is only shown")
+	if update == contract.RollbackUpdate {
+		c.Flags().DurationVar(&wait, "wait", time.Minute, "at most so long for the end of switches that are under way")
+	}
 	a.cfg.Flags(c.Flags(), config.Common)
 	return c
 }
 
 // askMoves asks every open move of an intent, newest or open, for something. A
-// rollback stops the intent first: it begins no further move meanwhile.
-func (a *app) askMoves(cmd *cobra.Command, id, update string, in contract.UpdateInput, yes bool) error {
+// rollback stops the intent first: it begins no further move meanwhile. It waits for the end
+// of switches that are under way.
+func (a *app) askMoves(cmd *cobra.Command, id, update string, in contract.UpdateInput, yes bool, wait time.Duration) error {
 	var list []asked
 	err := a.withStore(cmd, func(ctx context.Context, store *metadata.Store) (err error) {
 		list, err = movesOf(ctx, store, id, update)
@@ -65,8 +75,15 @@ func (a *app) askMoves(cmd *cobra.Command, id, update string, in contract.Update
 					return err
 				}
 			}
-			askEach(ctx, s, list, in)
-			return nil
+			return a.withStore(cmd, func(ctx context.Context, store *metadata.Store) error {
+				q := asking{
+					ask:   askThrough(s, in),
+					again: func(ctx context.Context) ([]asked, error) { return movesOf(ctx, store, id, update) },
+					wait:  wait, tell: a.tell,
+				}
+				list, err = q.each(ctx, list)
+				return err
+			})
 		})
 		if err != nil {
 			return err
@@ -78,13 +95,84 @@ func (a *app) askMoves(cmd *cobra.Command, id, update string, in contract.Update
 	return &exitError{exitWaits}
 }
 
-// askEach asks each move; one that refuses keeps nobody else from being asked.
-func askEach(ctx context.Context, s *starter.Starter, list []asked, in contract.UpdateInput) {
+// asking asks moves for something.
+type asking struct {
+	ask   func(ctx context.Context, x asked) error
+	again func(ctx context.Context) ([]asked, error) // what the open moves can be asked for by now
+	wait  time.Duration                              // for the end of switches
+	tell  func(format string, args ...any)
+}
+
+// askThrough asks one move through Temporal.
+func askThrough(s *starter.Starter, in contract.UpdateInput) func(context.Context, asked) error {
+	return func(ctx context.Context, x asked) error {
+		_, err := s.Ask(ctx, x.Chunk, x.Ask, in)
+		return err
+	}
+}
+
+// askAgain is how often a move in its switch is asked.
+const askAgain = time.Second
+
+// each asks each move; one that refuses keeps nobody else from being asked. A move in the
+// middle of its switch, which takes seconds, can neither be given up nor taken back: it is
+// asked again until it can, or the wait is over.
+func (q *asking) each(ctx context.Context, list []asked) ([]asked, error) {
+	until := time.Now().Add(q.wait)
+	results := make([]error, len(list))
 	for i := range list {
-		if _, err := s.Ask(ctx, list[i].Chunk, list[i].Ask, in); err != nil {
-			list[i].Error = err.Error()
+		results[i] = q.ask(ctx, list[i])
+	}
+	for first := true; ; first = false {
+		waiting := 0
+		for i := range list {
+			list[i].Error = ""
+			if results[i] != nil {
+				list[i].Error = results[i].Error()
+			}
+			if inSwitch(list[i], results[i]) {
+				waiting++
+			}
+		}
+		if waiting == 0 || !time.Now().Before(until) {
+			return list, nil
+		}
+		if first {
+			q.tell("%d moves are in the middle of a switch: waiting for its end, at most %s", waiting, q.wait)
+		}
+		if err := pause.For(ctx, askAgain); err != nil {
+			return list, err
+		}
+		if err := q.askOnce(ctx, list, results); err != nil {
+			return list, err
 		}
 	}
+}
+
+// inSwitch reports whether a move refuses only because its switch is under way.
+func inSwitch(x asked, err error) bool {
+	return x.Phase == chunk.Switching && failure.HasCode(err, "migration.not_now")
+}
+
+// askOnce asks those again that were in their switch, for what they can be asked for now.
+func (q *asking) askOnce(ctx context.Context, list []asked, results []error) error {
+	now, err := q.again(ctx)
+	if err != nil && !failure.HasCode(err, "rebalance.nothing_open") {
+		return err
+	}
+	for i := range list {
+		if !inSwitch(list[i], results[i]) {
+			continue
+		}
+		at := slices.IndexFunc(now, func(x asked) bool { return x.Chunk == list[i].Chunk })
+		if at < 0 { // it went back by itself, and its copy is gone
+			list[i].Phase, results[i] = chunk.Aborted, nil
+			continue
+		}
+		list[i] = now[at]
+		results[i] = q.ask(ctx, list[i])
+	}
+	return nil
 }
 
 // printAsked shows what each move was asked for; it fails when one refused.
