@@ -1,6 +1,7 @@
 package validation_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -227,6 +228,38 @@ func TestLostUpdateOfATouchedDocument(t *testing.T) {
 		}
 	}
 	result := w.run(t, w.validator(), "c")
+	require.Equal(t, int64(1), result.Mismatched)
+}
+
+// The second slice is read while the first one's marker is on its way: what changes
+// behind that read and before that marker is read again as well.
+func TestLostUpdateBehindAReadAhead(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	all := docs(25)
+	slices.SortFunc(all, func(a, b bson.Raw) int { return cmp.Compare(keyOf(a), keyOf(b)) })
+	w.both("c", all...)
+	w.apply = func(store, *event.Event) {}
+	v := w.validator()
+	var second sync.WaitGroup
+	for _, end := range []*validation.Side{&v.Source, &v.Target} {
+		second.Add(1)
+		s, reads := (*end).(*side), 0
+		s.break_ = func(docs []bson.Raw) []bson.Raw {
+			if reads++; reads == 2 {
+				second.Done()
+			}
+			return docs
+		}
+	}
+	writes := 0
+	w.onWrite = func() {
+		if writes++; writes == 2 { // the first slice's second marker
+			second.Wait()
+			w.write(event.Replace, raw(bson.D{{Key: "_id", Value: all[12].Lookup("_id")}, {Key: "lost", Value: true}}))
+		}
+	}
+	result := w.run(t, v, "c")
 	require.Equal(t, int64(1), result.Mismatched)
 }
 
