@@ -47,8 +47,9 @@ func (r *Reconciler) compare(ctx context.Context) (look contract.ReconcileLook, 
 		return look, nil, nil, err
 	}
 	d, err := f.Diff(now)
-	if err != nil {
-		return look, nil, nil, err
+	if err != nil { // the fleet has changed since the file was applied: the next one that is applied may fit
+		look.Refused = err.Error()
+		return look, f, nil, nil
 	}
 	people := map[string]bool{} // users that a person has to add first
 	for _, c := range d.Changes {

@@ -137,3 +137,24 @@ func TestRulesAreFollowedWithoutCoolDown(t *testing.T) {
 	look := reconcileLook(t, env, contract.LookAtDesired.Name, contract.None{})
 	require.Zero(t, look.Version)
 }
+
+// TestFileThatDoesNotFitAnyMoreIsNamed: the fleet has a database that the file lacks. That
+// is what was found, and no failure of the look.
+func TestFileThatDoesNotFitAnyMoreIsNamed(t *testing.T) {
+	t.Parallel()
+
+	r, env := newReconciling(t)
+	r.present.Databases = append(r.present.Databases, chunk.Database{Name: "later", KeySpace: chunk.Hashed})
+	v, err := env.ExecuteActivity(contract.LookAtDesired.Name, contract.None{})
+	require.NoError(t, err)
+	var look contract.ReconcileLook
+	require.NoError(t, v.Get(&look))
+	require.Contains(t, look.Refused, "later")
+	require.Empty(t, look.Missing)
+	v, err = env.ExecuteActivity(contract.MakeMissing.Name, look)
+	require.NoError(t, err)
+	var left contract.ReconcileLook
+	require.NoError(t, v.Get(&left))
+	require.Equal(t, look, left)
+	require.Empty(t, r.made)
+}

@@ -30,7 +30,7 @@ func (b *Balancer) PlanSeason(ctx context.Context, in contract.SeasonLook) (out 
 		if err != nil {
 			return err
 		}
-		out.Left = v.Held(in.Spare)
+		out.Left, out.Kept = v.Held(in.Spare), v.Kept(in.Spare)
 		expected, rate := v.Expect(out.Plan.Moves, in.MoveRate, in.AtOnce)
 		out.Plan.Figures = append(out.Plan.Figures, rate)
 		out.Count, out.Expected = len(out.Plan.Moves), contract.Duration(expected)

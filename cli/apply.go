@@ -115,6 +115,9 @@ func newApplyCommand(a *app) *cobra.Command {
 // applyFile compares, makes what is missing where --yes was given, and then plans
 // the moves of the placement rules.
 func (a *app) applyFile(cmd *cobra.Command, p *planFlags, name string) error {
+	if err := p.check(); err != nil {
+		return err
+	}
 	f, content, err := a.readFleet(name)
 	if err != nil {
 		return err

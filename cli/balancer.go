@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"drover/contract"
-	"drover/fleet"
 	"drover/internal/config"
 	"drover/metadata"
 	"drover/starter"
@@ -45,11 +44,11 @@ func (p *roundFlags) input() (contract.RoundInput, error) {
 	if p.every < time.Minute {
 		return contract.RoundInput{}, fmt.Errorf("every is %s; want 1m or more: figures are means of a minute", p.every)
 	}
-	s := p.settings
-	s.CoolDown = contract.Duration(p.coolDown)
-	if err := fleet.CheckSettings(s); err != nil {
+	if err := p.check(); err != nil {
 		return contract.RoundInput{}, err
 	}
+	s := p.settings
+	s.CoolDown = contract.Duration(p.coolDown)
 	return contract.RoundInput{Execute: p.execute, Settings: s, AtOnce: p.in.AtOnce, BurnIn: contract.Duration(p.burnIn)}, nil
 }
 

@@ -105,6 +105,9 @@ func (p *seasonFlags) dates(now time.Time) (err error) {
 
 // planSeason shows what a season needs, and starts it where --yes was given.
 func (a *app) planSeason(cmd *cobra.Command, p *seasonFlags) error {
+	if err := p.check(); err != nil {
+		return err
+	}
 	if err := p.dates(time.Now()); err != nil {
 		return err
 	}
@@ -224,6 +227,9 @@ func (a *app) printSeasonState(st contract.SeasonState) error {
 			if x.value != "" {
 				rows = append(rows, []string{x.name, x.value})
 			}
+		}
+		for _, k := range st.Kept {
+			rows = append(rows, []string{"not emptied of " + k.Subject, k.Reason + " (" + k.Offer + ")"})
 		}
 		return rows
 	})

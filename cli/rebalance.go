@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -57,6 +58,28 @@ func (p *planFlags) addCapacities(f *pflag.FlagSet) {
 	f.DurationVar((*time.Duration)(&p.settings.Ahead), "ahead", 0, "operations are foreseen for so long, from those of yesterday; 0: 1h, negative: not at all")
 }
 
+// check refuses what no plan can be made with.
+func (p *planFlags) check() error {
+	for _, x := range []struct {
+		name  string
+		v     float64
+		shown any
+		want  string
+	}{
+		{"move-rate", p.moveRate, p.moveRate, "bytes per second, or 0 for what was measured"},
+		{"at-once", float64(p.in.AtOnce), p.in.AtOnce, "a number of moves, or 0 for the default"},
+		{"burn-in", float64(p.burnIn), p.burnIn, "a time, or 0 for the default of the kind of move"},
+	} {
+		if !(x.v >= 0) || math.IsInf(x.v, 0) {
+			return &usageError{fmt.Errorf("%s is %v; want %s", x.name, x.shown, x.want)}
+		}
+	}
+	if err := fleet.CheckSettings(p.settings); err != nil {
+		return &usageError{err}
+	}
+	return nil
+}
+
 // addYes makes the flag that starts what is planned.
 func (p *planFlags) addYes(f *pflag.FlagSet) {
 	f.BoolVar(&p.yes, "yes", false, "start the plan; without it the plan is only shown")
@@ -105,6 +128,9 @@ func (a *app) carryOut(cmd *cobra.Command, p *planFlags, kind, subject string, p
 // carryOutOver shows a plan, and starts it where --yes was given. Exit status 3: it
 // has moves and was not started.
 func (a *app) carryOutOver(cmd *cobra.Command, p *planFlags, kind, subject string, file *fleet.File, make planFunc) error {
+	if err := p.check(); err != nil {
+		return err
+	}
 	settings := p.settings
 	settings.CoolDown = -1 // what a person asks for is not held up by it
 	var out planned

@@ -31,6 +31,9 @@ func newReconcileStart(a *app) *cobra.Command {
 			if every < time.Minute {
 				return &usageError{fmt.Errorf("--every is %s; want 1m or more", every)}
 			}
+			if err := p.check(); err != nil {
+				return err
+			}
 			in.Settings, in.AtOnce, in.BurnIn = p.settings, p.in.AtOnce, contract.Duration(p.burnIn)
 			return a.withStarter(cmd, func(ctx context.Context, s *starter.Starter) error {
 				if err := s.Reconcile(ctx, every, in); err != nil {

@@ -40,6 +40,8 @@ func TestSettingsFileIsRefusedAsAWhole(t *testing.T) {
 		"balancer:\n  every: 1s\n":                   "balancer: every is 1s; want 1m or more",
 		"balancer:\n  start-at: 0.1\n  stop-at: 1\n": "must lie above policy.stop",
 		"balancer:\n  shard-ops: -1\n":               "shard-ops is -1",
+		"balancer:\n  cpu-limit: 80\n":               "cpu-limit is 80; want a share of the cores, 0 to 1",
+		"balancer:\n  at-once: -2\n":                 "at-once is -2; want a number of moves",
 		"balancer:\n  speed: 1\n":                    "line 2: balancer.speed is unknown",
 		"proxy: [":                                   "line 1",
 	} {

@@ -24,6 +24,7 @@ type ReconcileLook struct {
 	Version  int64           `json:"version"` // of the file; 0: none was applied
 	Missing  []MissingChange `json:"missing,omitempty"`
 	Refusals []Refused       `json:"refusals,omitempty"` // what only a person can make
+	Refused  string          `json:"refused,omitempty"`  // why the file as a whole does not fit the fleet as it is now
 }
 
 // FleetReconciled is what a run found and did.

@@ -60,6 +60,7 @@ type SeasonState struct {
 	Expanded   string    `json:"expanded,omitempty"`
 	Shrunk     string    `json:"shrunk,omitempty"`
 	Held       string    `json:"held,omitempty"`    // what keeps it from going on; it tries again
+	Kept       []Refused `json:"kept,omitempty"`    // chunks that stayed on spare shards when it was over
 	Stopped    string    `json:"stopped,omitempty"` // by whom and why
 	WaitingFor string    `json:"waitingFor"`
 }
@@ -78,7 +79,8 @@ type SeasonPlan struct {
 	Expected Duration  `json:"expected"` // time of copying
 	BeginsAt time.Time `json:"beginsAt,omitzero"`
 	Due      bool      `json:"due"`
-	Left     int       `json:"left"` // chunks on spare shards
+	Left     int       `json:"left"`           // chunks on spare shards
+	Kept     []Refused `json:"kept,omitempty"` // of these the ones that are pinned there, with by whom
 }
 
 // PlanSeason reads the fleet and plans a season.

@@ -48,14 +48,16 @@ func policy(s contract.BalanceSettings) balancer.Policy {
 // CheckSettings says what is wrong with settings of the balancer.
 func CheckSettings(s contract.BalanceSettings) error {
 	for _, x := range []struct {
-		name string
-		v    float64
+		name  string
+		v     float64
+		shown any
 	}{
-		{"shard-bytes", s.ShardBytes}, {"shard-ops", s.ShardOps}, {"shard-apply", s.ShardApply}, {"cpu-limit", s.CPULimit},
-		{"latency-limit", float64(s.WriteLimit)}, {"half-life", float64(s.HalfLife)}, {"max-moves", float64(s.MaxMoves)},
+		{"shard-bytes", s.ShardBytes, s.ShardBytes}, {"shard-ops", s.ShardOps, s.ShardOps}, {"shard-apply", s.ShardApply, s.ShardApply},
+		{"cpu-limit", s.CPULimit, s.CPULimit}, {"latency-limit", float64(s.WriteLimit), time.Duration(s.WriteLimit)},
+		{"half-life", float64(s.HalfLife), time.Duration(s.HalfLife)}, {"max-moves", float64(s.MaxMoves), s.MaxMoves},
 	} {
 		if !(x.v >= 0) {
-			return fmt.Errorf("%s is %g; want 0 or more", x.name, x.v)
+			return fmt.Errorf("%s is %v; want 0 or more", x.name, x.shown)
 		}
 	}
 	if s.CPULimit > 1 {

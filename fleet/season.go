@@ -74,6 +74,24 @@ func (v View) Held(shards []string) (n int) {
 	return n
 }
 
+// Kept lists the chunks on some shards that a person or a rule has pinned there: no plan
+// moves them.
+func (v View) Kept(shards []string) (out []contract.Refused) {
+	for i, r := range v.Routes {
+		if !slices.Contains(shards, r.Placement.Shard) || v.Moving[r.Chunk.ID] != "" {
+			continue
+		}
+		why := v.Pinned[r.Chunk.ID]
+		if d, err := v.Rules.Chunk(r.Chunk, v.Databases[r.Chunk.Database].KeySpace); why == "" && err == nil && d.Rule.Target.Shard == r.Placement.Shard {
+			why = v.Fleet.Chunks[i].Fixed
+		}
+		if why != "" {
+			out = append(out, contract.Refused{Subject: string(r.Chunk.ID), Reason: why, Offer: "take the pin away, and drover shard drain " + r.Placement.Shard})
+		}
+	}
+	return out
+}
+
 // pool gives the spare shards that a plan may use, with where their names come from.
 func (v View) pool(names []string) (spare []string, source string) {
 	if len(names) > 0 {

@@ -86,6 +86,27 @@ func TestPoolWithoutAFile(t *testing.T) {
 	require.ErrorContains(t, err, "must not lie below 1")
 }
 
+// TestKeptIsWhatIsPinned to a spare shard, by a person or a rule; what moves is not.
+func TestKeptIsWhatIsPinned(t *testing.T) {
+	t.Parallel()
+
+	b := someBooks()
+	b.pins = map[chunk.ID]string{"shop/0001": "pinned by ann", "shop/0004": "pinned by bob"}
+	b.moving = map[chunk.ID]string{"shop/0004": "migrate/shop/0004"}
+	v := read(t, b, contract.BalanceSettings{}, `
+shards: [{name: shard-a}, {name: shard-b}, {name: shard-c}]
+databases: [{name: shop, keySpace: range, collections: [{name: orders}]}]
+placement:
+  pins: [{chunk: shop/0002, shard: shard-a}]
+`)
+	kept := v.Kept([]string{"shard-a", "shard-b"})
+	require.Len(t, kept, 2)
+	require.Equal(t, contract.Refused{Subject: "shop/0001", Reason: "pinned by ann", Offer: "take the pin away, and drover shard drain shard-a"}, kept[0])
+	require.Equal(t, "shop/0002", kept[1].Subject)
+	require.Contains(t, kept[1].Reason, "pinned by pin")
+	require.Empty(t, v.Kept([]string{"shard-c"}))
+}
+
 // TestExpectedTimeIsOfMeasuredMoves where there are any.
 func TestExpectedTimeIsOfMeasuredMoves(t *testing.T) {
 	t.Parallel()

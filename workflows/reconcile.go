@@ -1,6 +1,8 @@
 package workflows
 
 import (
+	"fmt"
+
 	"go.temporal.io/sdk/workflow"
 
 	"drover/contract"
@@ -22,12 +24,20 @@ func ReconcileFleet(ctx workflow.Context, in contract.ReconcileInput) (contract.
 		out.Held = "no fleet file was applied"
 		return out, nil
 	}
+	if look.Refused != "" {
+		out.Held = refusedFile(look)
+		return out, nil
+	}
 	if in.Execute && len(look.Missing) > 0 {
 		left, err := flow.Call(ctx, flow.Named(flow.Bulk(), "make", "make what is missing"), contract.MakeMissing, look)
 		if err != nil {
 			return out, err
 		}
 		out.Made, out.Look = look.Missing, left
+		if left.Refused != "" {
+			out.Held = refusedFile(left)
+			return out, nil
+		}
 	}
 	if out.Plan, err = flow.Call(ctx, flow.Named(flow.Bulk(), "plan", "read every shard and plan the moves"), contract.PlanReconcile, in); err != nil {
 		return out, err
@@ -44,4 +54,9 @@ func ReconcileFleet(ctx workflow.Context, in contract.ReconcileInput) (contract.
 		}, "bring chunks to where the placement rules want them")
 	}
 	return out, nil
+}
+
+// refusedFile says that nothing is made of a file that does not fit the fleet.
+func refusedFile(look contract.ReconcileLook) string {
+	return fmt.Sprintf("version %d of the fleet file does not fit the fleet any more, and nothing of it is made until one that fits is applied: %s", look.Version, look.Refused)
 }

@@ -34,6 +34,25 @@ func reconcile(t *testing.T, in contract.ReconcileInput, version int64, moves in
 	return r, made, h
 }
 
+// TestReconciliationEndsWithTheRefusal of a file that does not fit any more; the next run
+// looks again.
+func TestReconciliationEndsWithTheRefusal(t *testing.T) {
+	t.Parallel()
+
+	h := newHerd()
+	h.env.RegisterWorkflowWithOptions(workflows.ReconcileFleet, workflow.RegisterOptions{Name: contract.ReconcileWorkflow})
+	contract.LookAtDesired.Register(h.env, func(context.Context, contract.None) (contract.ReconcileLook, error) {
+		return contract.ReconcileLook{Version: 4, Refused: "line 3: database old is not in the file"}, nil
+	})
+	h.env.ExecuteWorkflow(contract.ReconcileWorkflow, contract.ReconcileInput{Execute: true})
+	require.NoError(t, h.env.GetWorkflowError())
+	var r contract.FleetReconciled
+	require.NoError(t, h.env.GetWorkflowResult(&r))
+	require.Contains(t, r.Held, "version 4 of the fleet file does not fit")
+	require.Contains(t, r.Held, "database old is not in the file")
+	require.Empty(t, r.Started)
+}
+
 // TestReconciliationIsADryRunByDefault: it says what is missing and would move.
 func TestReconciliationIsADryRunByDefault(t *testing.T) {
 	t.Parallel()

@@ -149,7 +149,8 @@ func (s *season) grow(ctx workflow.Context) error {
 	}
 }
 
-// wane empties the spare shards again.
+// wane empties the spare shards again. What people or rules have pinned there stays, and is
+// listed.
 func (s *season) wane(ctx workflow.Context) error {
 	p, ok, err := s.look(ctx, true)
 	switch {
@@ -157,6 +158,9 @@ func (s *season) wane(ctx workflow.Context) error {
 		return err
 	case len(p.Plan.Moves) > 0:
 		return s.carryOut(ctx, contract.ShrinkIntent, &s.state.Shrunk, p)
+	case p.Left > 0 && len(p.Kept) == p.Left: // nothing but pins, of which no plan moves anything
+		s.state.Stage, s.state.Held, s.state.Kept = contract.SeasonOver, "", p.Kept
+		return nil
 	case p.Left > 0:
 		why := fmt.Sprintf("%d chunks are on spare shards", p.Left)
 		if len(p.Plan.Refusals) > 0 {

@@ -26,6 +26,7 @@ type almanac struct {
 	opened []contract.IntentInput
 	broken int // of the first looks that fail
 	stays  bool
+	pinned bool
 }
 
 // newAlmanac begins 40 days before a season of two weeks.
@@ -55,6 +56,9 @@ func (a *almanac) plan(_ context.Context, in contract.SeasonLook) (p contract.Se
 		if a.stays {
 			p.Left = 1
 			p.Plan.Refusals = []contract.Refused{{Subject: "shop/0001", Reason: "it is being moved by bob"}}
+			if a.pinned {
+				p.Kept = []contract.Refused{{Subject: "shop/0001", Reason: "pinned by ann"}}
+			}
 			return p, nil
 		}
 		if moved == 1 {
@@ -163,6 +167,19 @@ func TestSeasonIsNotOverWhileSpareShardsHoldSomething(t *testing.T) {
 		a.stays = false
 	}, 54*24*time.Hour+3*time.Hour)
 	require.Equal(t, contract.SeasonOver, a.play(t).Stage)
+}
+
+// TestSeasonEndsWithWhatIsPinned: what nobody may move keeps it from being over no longer
+// than until it has seen so, and is listed.
+func TestSeasonEndsWithWhatIsPinned(t *testing.T) {
+	t.Parallel()
+
+	a := newAlmanac()
+	a.stays, a.pinned = true, true
+	st := a.play(t)
+	require.Equal(t, contract.SeasonOver, st.Stage)
+	require.Equal(t, []contract.Refused{{Subject: "shop/0001", Reason: "pinned by ann"}}, st.Kept)
+	require.Empty(t, st.Held)
 }
 
 // TestSeasonStops and lets go of its shards, in whatever stage.
