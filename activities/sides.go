@@ -304,7 +304,7 @@ func attempt(a metadata.Attempt) switchover.Attempt {
 	}
 	return switchover.Attempt{
 		ID: a.ID, Migration: a.Migration, Direction: a.Direction, State: a.State, Source: a.Source, Target: a.Target, Legs: legs,
-		Deadline: a.Deadline, Unbroken: a.Unbroken, Overdue: a.Overdue, Token: a.Token,
+		Deadline: a.Deadline, Unbroken: a.Unbroken, Overdue: a.Overdue, Left: a.Left, Token: a.Token,
 	}
 }
 

@@ -142,7 +142,7 @@ func (s *Switcher) Conclude(ctx context.Context, id chunk.AttemptID) error {
 // Before: anything before published, or aborting. After: aborted. If
 // interrupted: repeat; the watchdog does so by itself.
 func (s *Switcher) Abandon(ctx context.Context, id chunk.AttemptID, reason string) error {
-	at, err := s.giveUp(ctx, id, reason)
+	at, was, err := s.giveUp(ctx, id, reason)
 	if err != nil || at.State == chunk.AttemptAborted {
 		return err
 	}
@@ -153,21 +153,25 @@ func (s *Switcher) Abandon(ctx context.Context, id chunk.AttemptID, reason strin
 	if err != nil {
 		return err
 	}
-	// The source's grants of this attempt may be missing if it never was prepared.
-	if err := src.CreateGrants(ctx, at.Source, id); err != nil {
-		return s.unlessReached(ctx, id, fmt.Errorf("create grants of the way back: %w", err), chunk.AttemptAborted)
+	// The source's grants of this attempt may be missing if it never was prepared; one
+	// that was fencing was, and only a newer attempt drops them.
+	if was != chunk.Fencing && was != chunk.Closing {
+		if err := src.CreateGrants(ctx, at.Source, id); err != nil {
+			return s.unlessReached(ctx, id, fmt.Errorf("create grants of the way back: %w", err), chunk.AttemptAborted)
+		}
 	}
 	// Before the grant: what is written from then on is no straggler, even behind
 	// a final marker.
 	if err := src.LiftFence(ctx, at.Source, id); err != nil {
 		return s.unlessReached(ctx, id, fmt.Errorf("lift the fence: %w", err), chunk.AttemptAborted)
 	}
-	err = s.grant(ctx, src, at.Source, id)
-	if err != nil {
-		return s.unlessReached(ctx, id, fmt.Errorf("grant the source: %w", err), chunk.AttemptAborted)
-	}
-	if err := src.RestoreTTL(ctx, at.Source, id); err != nil {
-		return s.unlessReached(ctx, id, fmt.Errorf("restore TTL of the source: %w", err), chunk.AttemptAborted)
+	if err := together(ctx,
+		func(ctx context.Context) error { return wrapped("grant the source", s.grant(ctx, src, at.Source, id)) },
+		func(ctx context.Context) error {
+			return wrapped("restore TTL of the source", src.RestoreTTL(ctx, at.Source, id))
+		},
+	); err != nil {
+		return s.unlessReached(ctx, id, err, chunk.AttemptAborted)
 	}
 	if _, err := s.Ledger.Advance(ctx, id, chunk.AttemptAborting, chunk.AttemptAborted, AdvanceOptions{}); err != nil {
 		return s.unlessReached(ctx, id, err, chunk.AttemptAborted)
@@ -175,28 +179,36 @@ func (s *Switcher) Abandon(ctx context.Context, id chunk.AttemptID, reason strin
 	return nil
 }
 
+// wrapped says what failed, if it did.
+func wrapped(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
 // giveUp decides that an attempt goes back. It gives one that is aborting, or
-// aborted already.
-func (s *Switcher) giveUp(ctx context.Context, id chunk.AttemptID, reason string) (Attempt, error) {
-	at, err := s.Ledger.Attempt(ctx, id)
-	if err != nil || at.State == chunk.AttemptAborted {
-		return at, err
+// aborted already, and the state that it was in.
+func (s *Switcher) giveUp(ctx context.Context, id chunk.AttemptID, reason string) (at Attempt, was chunk.AttemptState, err error) {
+	before, err := s.Ledger.Attempt(ctx, id)
+	was = before.State
+	if err != nil || was == chunk.AttemptAborted {
+		return before, was, err
 	}
-	if isPublished(at.State) {
-		return at, failure.New(failure.Lost, "switch.published", "attempt %d is %s: it goes forward only", id, at.State)
+	if isPublished(was) {
+		return before, was, failure.New(failure.Lost, "switch.published", "attempt %d is %s: it goes forward only", id, was)
 	}
-	if err := s.mayGoBack(ctx, at); err != nil {
-		return at, err
+	if err := s.mayGoBack(ctx, before); err != nil {
+		return before, was, err
 	}
-	if at.State == chunk.AttemptAborting {
-		return at, nil
+	if was == chunk.AttemptAborting {
+		return before, was, nil
 	}
-	was := at
-	at, err = s.Ledger.Advance(ctx, id, was.State, chunk.AttemptAborting, AdvanceOptions{Deadline: s.Config.AbortWithin, Reason: reason})
-	if err == nil && was.Unbroken { // the server may have been exchanged since it was read
+	at, err = s.Ledger.Advance(ctx, id, was, chunk.AttemptAborting, AdvanceOptions{Deadline: s.Config.AbortWithin, Reason: reason})
+	if err == nil && before.Unbroken { // the server may have been exchanged since it was read
 		err = s.mayGoBack(ctx, at)
 	}
-	return at, err
+	return at, was, err
 }
 
 // mayGoBack stops the way back when the target was opened by an attempt that

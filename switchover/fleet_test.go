@@ -35,6 +35,8 @@ type fleet struct {
 	reigns  []int64  // terms of the source's primary, one for each question; the last one stays
 	markers []chunk.Marker
 	owed    []switchover.Owed
+	created int      // times that roles were made
+	met     []string // shards that were asked who their primary is
 	paid    []string
 }
 
@@ -189,7 +191,7 @@ func (s *fleetSide) nothing(ctx context.Context) error {
 }
 
 func (s *fleetSide) CreateGrants(ctx context.Context, _ chunk.Placement, _ chunk.AttemptID) error {
-	return s.nothing(ctx)
+	return s.call(ctx, func() error { s.f.created++; return nil })
 }
 
 func (s *fleetSide) DropGrants(ctx context.Context, p chunk.Placement, _ chunk.AttemptID, _ switchover.Access) (int, error) {
@@ -211,6 +213,7 @@ func (s *fleetSide) GrantToData(ctx context.Context, p chunk.Placement, a chunk.
 func (s *fleetSide) Identity(ctx context.Context) (switchover.Identity, error) {
 	id := switchover.Identity{Term: 1}
 	return id, s.call(ctx, func() error {
+		s.f.met = append(s.f.met, s.shard)
 		if n := len(s.f.reigns); n > 0 {
 			id.Term = s.f.reigns[0]
 			s.f.reigns = s.f.reigns[min(1, n-1):]
@@ -287,6 +290,7 @@ func TestWayBackNeedsNoTarget(t *testing.T) {
 		f.down["b"] = errDown
 		require.NoError(t, f.switcher().Abandon(t.Context(), 1, "test"), state)
 		require.Equal(t, chunk.AttemptAborted, f.state(1))
+		require.Equal(t, state == chunk.Preparing || state == chunk.AttemptAborting, f.created > 0, "roles that may be missing are made, and only these")
 		require.EqualValues(t, 1, f.granted[placementA.ID])
 	}
 }
@@ -326,6 +330,28 @@ func TestWatchdogEndsAttemptsBesideEachOther(t *testing.T) {
 	require.Equal(t, chunk.AttemptAborting, f.state(1))
 	cancel()
 	require.NoError(t, <-done, "Run ends although a shard hangs")
+}
+
+// TestWatchdogComesAtTheDeadline, and has met the shards before it.
+func TestWatchdogComesAtTheDeadline(t *testing.T) {
+	t.Parallel()
+
+	f := newFleet(chunk.Fencing, chunk.Closing)
+	for id, left := range map[chunk.AttemptID]time.Duration{1: time.Second, 2: 30 * time.Millisecond} {
+		f.rows[id].Overdue, f.rows[id].Left = false, left
+	}
+	w := f.watchdog()
+	w.Every = 100 * time.Millisecond
+	for range 2 {
+		require.Equal(t, 31*time.Millisecond, w.Look(t.Context()))
+		w.Wait()
+		require.ElementsMatch(t, []string{"a", "b", "c", "d"}, f.met, "once for each attempt")
+	}
+	f.rows[2].Overdue, f.rows[2].Left = true, -time.Millisecond
+	require.Equal(t, 100*time.Millisecond, w.Look(t.Context()))
+	w.Wait()
+	require.Equal(t, chunk.Fencing, f.state(1))
+	require.Equal(t, chunk.AttemptAborted, f.state(2))
 }
 
 // A member that was down at the fence is noted before anything goes on, and shown

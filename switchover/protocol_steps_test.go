@@ -321,7 +321,9 @@ func (x *explorer) watch(m model, i int) {
 		}
 		m.row[a] = sAborting
 	case createGrantsBack:
-		x.create(&m, src, a)
+		if w.saw != sFencing && w.saw != sClosing { // it was prepared
+			x.create(&m, src, a)
+		}
 	case liftFence:
 		if x.overtaken(&m, src, a) {
 			x.leave(&m, w)

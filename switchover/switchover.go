@@ -24,10 +24,11 @@ type Attempt struct {
 	State     chunk.AttemptState
 	Source    chunk.Placement // serves until the publish
 	Target    chunk.Placement
-	Legs      []Leg     // every pair that is switched; empty or one in a move
-	Deadline  time.Time // by Postgres' clock, zero before fencing
-	Unbroken  bool      // the metadata's server has not restarted since the attempt began: it cannot have forgotten a publish
-	Overdue   bool      // past its deadline, by Postgres' clock; or aborting without ever having had one
+	Legs      []Leg         // every pair that is switched; empty or one in a move
+	Deadline  time.Time     // by Postgres' clock, zero before fencing
+	Unbroken  bool          // the metadata's server has not restarted since the attempt began: it cannot have forgotten a publish
+	Overdue   bool          // past its deadline, by Postgres' clock; or aborting without ever having had one
+	Left      time.Duration // until its deadline when it was read, by Postgres' clock; 0 without one, negative past it
 	Token     chunk.Token
 }
 

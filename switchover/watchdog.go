@@ -20,6 +20,7 @@ const (
 	payTimeout  = 5 * time.Second  // of one try to show a member a barrier
 	payEvery    = time.Second      // how often the list of those who are owed one is read
 	remindEvery = 10 * time.Second // how often the same trouble is logged again
+	justPast    = time.Millisecond // behind a deadline: it is past then by Postgres' clock too
 )
 
 // Watchdog ends attempts whose coordinator is gone. It needs the metadata and
@@ -27,12 +28,13 @@ const (
 // cannot be ended holds up no other.
 type Watchdog struct {
 	Switcher *Switcher
-	Every    time.Duration // 100 ms
+	Every    time.Duration // 100 ms; it looks sooner where a deadline ends sooner
 	Metrics  *WatchdogMetrics
 
 	mu      sync.Mutex
 	busy    map[string]bool               // what runs now
 	stuck   map[chunk.AttemptID]time.Time // what could not be ended, and when that was logged
+	ready   map[chunk.AttemptID]bool      // whose shards were asked for something, so that connections are there
 	paying  time.Time                     // when the list of the owed was last read
 	running sync.WaitGroup
 }
@@ -60,37 +62,70 @@ func NewWatchdogMetrics(r prometheus.Registerer) *WatchdogMetrics {
 // Run looks until ctx ends, and returns when everything that it began has ended.
 func (w *Watchdog) Run(ctx context.Context) error {
 	defer w.running.Wait()
-	tick := time.NewTicker(w.Every)
-	defer tick.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
-		w.Look(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-timer.C:
 		}
+		timer.Reset(w.Look(ctx))
 	}
 }
 
 // Look begins to end every attempt that is due, and to show barriers to those
 // who are owed one; what runs already is left alone. [Watchdog.Wait] waits for it.
-func (w *Watchdog) Look(ctx context.Context) {
+// It gives the time until the next look.
+func (w *Watchdog) Look(ctx context.Context) (next time.Duration) {
+	next = w.Every
 	attempts, err := w.openAttempts(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
 			w.Switcher.Log.ErrorContext(ctx, "Watchdog cannot read attempts", slog.Any("error", err))
 		}
-		return
+		return next
 	}
-	due := map[chunk.AttemptID]bool{}
+	open, due := map[chunk.AttemptID]bool{}, map[chunk.AttemptID]bool{}
 	for _, at := range attempts {
-		if at.Overdue {
+		open[at.ID] = true
+		switch {
+		case at.Overdue:
 			due[at.ID] = true
 			w.begin(ctx, fmt.Sprintf("attempt %d", at.ID), endTimeout, func(ctx context.Context) { w.note(ctx, at, w.End(ctx, at)) })
+		case at.Left > 0:
+			next = min(next, at.Left+justPast)
+			w.prepare(ctx, at)
 		}
 	}
-	w.forget(due)
+	w.forget(open, due)
 	w.pay(ctx)
+	return next
+}
+
+// prepare makes ready for the end of an attempt that may come to this watchdog: a
+// connection that is made, with its login, when a shard is overloaded costs a good part of
+// the time that a fence may last.
+func (w *Watchdog) prepare(ctx context.Context, at Attempt) {
+	w.mu.Lock()
+	known := w.ready[at.ID]
+	if w.ready == nil {
+		w.ready = map[chunk.AttemptID]bool{}
+	}
+	w.ready[at.ID] = true
+	w.mu.Unlock()
+	if known {
+		return
+	}
+	w.begin(ctx, fmt.Sprintf("shards of attempt %d", at.ID), payTimeout, func(ctx context.Context) {
+		src, dst, err := w.Switcher.sides(ctx, at)
+		if err != nil {
+			return // its end says what is wrong
+		}
+		for _, side := range []Side{src, dst} {
+			_, _ = side.Identity(ctx) // its end says what is wrong
+		}
+	})
 }
 
 // Wait returns when nothing runs that a look has begun.
@@ -163,10 +198,15 @@ func (w *Watchdog) note(ctx context.Context, at Attempt, err error) {
 		slog.Int64("attempt", int64(at.ID)), slog.String("state", string(at.State)), slog.Any("error", err))
 }
 
-// forget drops what is no longer due.
-func (w *Watchdog) forget(due map[chunk.AttemptID]bool) {
+// forget drops what is no longer open, or no longer due.
+func (w *Watchdog) forget(open, due map[chunk.AttemptID]bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	for id := range w.ready {
+		if !open[id] {
+			delete(w.ready, id)
+		}
+	}
 	for id := range w.stuck {
 		if !due[id] {
 			delete(w.stuck, id)

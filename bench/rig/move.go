@@ -20,6 +20,7 @@ type Cell struct {
 	Seconds    float64   `json:"seconds"`
 	Ends       []string  `json:"ends"`        // how the attempts of the switch ended, in their order
 	WatchdogMS []float64 `json:"watchdog_ms"` // how long past their deadlines attempts were ended, where Postgres and the shards answered
+	FoundMS    []float64 `json:"found_ms"`    // of each of these, how long past it somebody began to take it back; 0: nobody had to
 	Errors     int64     `json:"client_errors"`
 	Outcome    string    `json:"outcome"` // Held, or what broke
 }
@@ -142,7 +143,7 @@ func (r *Rig) Switch(ctx context.Context, c *Cell) error {
 		return err
 	}
 	if c != nil {
-		c.Ends, c.WatchdogMS = r.ends(ctx, before, c.Component)
+		r.ends(ctx, before, c)
 	}
 	return wake(ctx)
 }
@@ -169,45 +170,47 @@ func (r *Rig) strikeWayBack(ctx context.Context, c *Cell, ask, from, to string) 
 	return wake, coordinator.goOn()
 }
 
-// ends tells how the attempts since a status ended, and how long after their
+// ends notes how the attempts since a status ended, and how long after their
 // deadlines, where Postgres and the shards answered all the time.
-func (r *Rig) ends(ctx context.Context, before contract.Status, component string) (ends []string, late []float64) {
+func (r *Rig) ends(ctx context.Context, before contract.Status, c *Cell) {
 	all, err := r.store.Attempts(ctx, before.Ref.Migration)
 	if err != nil {
-		return nil, nil
+		return
 	}
 	for _, a := range all {
 		if slices.ContainsFunc(before.Switches, func(s contract.SwitchResult) bool { return s.Attempt == a.ID }) {
 			continue
 		}
-		ends = append(ends, string(a.State))
-		if d, ok := pastDeadline(a.Timeline); ok && !slices.Contains([]string{"postgres", "source", "target"}, component) {
-			late = append(late, float64(d.Microseconds())/1000)
+		c.Ends = append(c.Ends, string(a.State))
+		if ended, found, ok := pastDeadline(a.Timeline); ok && !slices.Contains([]string{"postgres", "source", "target"}, c.Component) {
+			c.WatchdogMS = append(c.WatchdogMS, float64(ended.Microseconds())/1000)
+			c.FoundMS = append(c.FoundMS, float64(found.Microseconds())/1000)
 		}
 	}
-	return ends, late
 }
 
 // fenceDeadline is the workers' default.
 const fenceDeadline = time.Second
 
-// pastDeadline tells how long past its deadline an attempt ended its fence; ok is
-// false for one that did within it.
-func pastDeadline(timeline []metadata.Moment) (d time.Duration, ok bool) {
-	var fenced, ended time.Time
+// pastDeadline tells how long past its deadline an attempt ended its fence, and how
+// long past it somebody began to take it back; ok is false for one that ended within it.
+func pastDeadline(timeline []metadata.Moment) (ended, found time.Duration, ok bool) {
+	var fenced, end time.Time
 	for _, m := range timeline {
 		switch m.State {
 		case chunk.Fencing:
 			fenced = m.At
+		case chunk.AttemptAborting:
+			found = m.At.Sub(fenced) - fenceDeadline
 		case chunk.Open, chunk.AttemptAborted:
-			ended = m.At
+			end = m.At
 		}
 	}
-	if fenced.IsZero() || ended.IsZero() {
-		return 0, false
+	if fenced.IsZero() || end.IsZero() {
+		return 0, 0, false
 	}
-	d = ended.Sub(fenced) - fenceDeadline
-	return d, d > 0
+	ended = end.Sub(fenced) - fenceDeadline
+	return ended, max(0, found), ended > 0
 }
 
 // resolved waits until no attempt is open.
