@@ -209,7 +209,9 @@ func (s Source) readInTransaction(ctx context.Context, c collection, slice Slice
 	return read, err
 }
 
-// operationTime asks for the operation time with a read that has seen Start.
+// operationTime asks for the operation time with a read that has seen Start. It looks
+// for one _id, whether there or not: a find without a filter walks the collection on
+// SecantusDB, however few documents it wants, and this is asked for each slice.
 func (s Source) operationTime(ctx context.Context, c collection, concern *readconcern.ReadConcern) (bson.Timestamp, error) {
 	preference := s.preference()
 	if !s.Pinned {
@@ -221,6 +223,7 @@ func (s Source) operationTime(ctx context.Context, c collection, concern *readco
 	}
 	reply, err := s.Client.Database(s.Database).RunCommand(ctx, bson.D{
 		{Key: "find", Value: c.name},
+		{Key: "filter", Value: bson.D{{Key: "_id", Value: bson.MinKey{}}}},
 		{Key: "limit", Value: 1},
 		{Key: "singleBatch", Value: true},
 		{Key: "projection", Value: bson.D{{Key: "_id", Value: 1}}},

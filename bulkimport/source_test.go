@@ -4,11 +4,14 @@ import (
 	"context"
 	"math"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
@@ -20,7 +23,16 @@ import (
 // each is in order: for every pair of boundaries, of equal types and of others.
 func TestEveryRangeOfIDs(t *testing.T) {
 	t.Parallel()
-	client, err := mongo.Connect(options.Client().ApplyURI(testkit.Shard(t).AdminURI()))
+	var asked atomic.Int64
+	client, err := mongo.Connect(options.Client().ApplyURI(testkit.Shard(t).AdminURI()).SetMonitor(&event.CommandMonitor{
+		Started: func(_ context.Context, e *event.CommandStartedEvent) {
+			if _, err := e.Command.LookupErr("singleBatch"); e.CommandName == "find" && err == nil {
+				asked.Add(1)
+				_, err := e.Command.LookupErr("filter", "_id")
+				assert.NoError(t, err, "a question for the operation time that walks the collection")
+			}
+		},
+	}))
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -73,6 +85,7 @@ func TestEveryRangeOfIDs(t *testing.T) {
 			requireRange(t, source, c, whole.docs, lo, bounds[j])
 		}
 	}
+	require.Positive(t, asked.Load())
 }
 
 // requireRange reads one range and wants all of it and nothing else.
