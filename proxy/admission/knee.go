@@ -52,6 +52,7 @@ type knee struct {
 	alone   time.Duration // of an answer without company; 0: not known
 	calm    mean          // answers without company since alone was learned
 	learned time.Time     // when alone was learned
+	doubted int64         // the turn in which it was doubted
 	probing time.Time     // when the probe began; zero: none
 
 	window mean
@@ -60,6 +61,7 @@ type knee struct {
 	crowd  bool          // somebody had to wait in it
 	last   time.Duration // of an answer in the window before
 	full   bool          // somebody had to wait in that
+	quick  time.Duration // the quickest answer in the window
 }
 
 // mean adds up times.
@@ -108,13 +110,15 @@ func (k *knee) add(now time.Time, s sample) {
 	if k.calm.n >= calmSamples && now.Sub(k.learned) >= calmPause {
 		k.learn(now)
 	}
+	k.doubt(now)
 	if k.last > fine && k.full && turn(now) > turn(k.learned) {
 		k.probing, k.calm, k.window = now, mean{}, mean{}
 		return
 	}
 	if k.window.n == 0 {
-		k.since, k.peak, k.crowd = now, 0, false
+		k.since, k.peak, k.crowd, k.quick = now, 0, false, s.took
 	}
+	k.quick = min(k.quick, s.took)
 	k.window.add(min(s.took, outlier*k.tolerated()))
 	k.peak, k.crowd = max(k.peak, s.beside), k.crowd || s.crowded
 	if k.window.n < windowSamples || now.Sub(k.since) < windowLength {
@@ -152,11 +156,22 @@ func (k *knee) look(now time.Time) {
 func (k *knee) learn(now time.Time) {
 	took := k.calm.of()
 	k.learned, k.calm = now, mean{}
-	weight := 0.3
+	weight := 0.5
 	if k.alone == 0 || took < k.alone/2 {
 		weight = 1
 	}
 	k.alone += time.Duration(weight * float64(took-k.alone))
+}
+
+// doubt believes a little less, in each turn, of what was not learned again in the one
+// before. What is too low lowers the limit until somebody waits, and is put right by a
+// probe; what is too high would stay for ever where nobody waits and nobody is alone.
+func (k *knee) doubt(now time.Time) {
+	t := turn(now)
+	if t > k.doubted && t > turn(k.learned)+1 {
+		k.alone -= k.alone / 10
+	}
+	k.doubted = t
 }
 
 // tolerated is how long answers may take.
@@ -167,11 +182,12 @@ func (k *knee) tolerated() time.Duration {
 	return max(fine, time.Duration(tolerance*float64(k.alone)))
 }
 
-// follow sets the limit by what the answers of a full window took. A knee that has not seen an answer without
-// company takes the first window for it, until the next probe.
+// follow sets the limit by what the answers of a full window took. A knee that has not
+// seen an answer without company takes the quickest of its first window for it, which is
+// rather too quick, until the next probe.
 func (k *knee) follow(took time.Duration) {
 	if k.alone == 0 {
-		k.alone = took
+		k.alone = k.quick
 	}
 	used := min(k.limit, float64(k.peak))
 	room := math.Sqrt(used) // for growth, and for what comes unevenly
