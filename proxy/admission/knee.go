@@ -7,7 +7,9 @@ import (
 
 // A knee's numbers.
 const (
-	firstLimit = 32
+	// firstLimit is for a shard of which nothing is known, such as one to which a chunk
+	// has just been switched: all proxies together send what they hold at once.
+	firstLimit = 16
 	// fine is an answer's time that is never taken for a queue on the shard.
 	fine = 5 * time.Millisecond
 	// tolerance is how many times an answer's time without company is no queue.

@@ -123,7 +123,7 @@ func TestKneeOfSerialSyncs(t *testing.T) {
 	t.Parallel()
 
 	for _, takes := range []time.Duration{4 * time.Millisecond, 7 * time.Millisecond, 20 * time.Millisecond} {
-		for _, clients := range []int{firstLimit, 2 * firstLimit} { // nobody waits at first, and half of them do
+		for _, clients := range []int{firstLimit, 4 * firstLimit} { // nobody waits at first, and most of them do
 			t.Run(fmt.Sprintf("%v, %d clients", takes, clients), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
@@ -313,11 +313,11 @@ func TestDoubt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newService(1, 10*time.Millisecond)
-		saturated(t, s, firstLimit, func(gates []*Gate) {
+		saturated(t, s, 2*firstLimit, func(gates []*Gate) {
 			for _, g := range gates {
 				g.mu.Lock()
 				k := &g.sides[Writes].knee
-				k.alone, k.learned, k.limit = 600*time.Millisecond, time.Now(), 2*firstLimit
+				k.alone, k.learned, k.limit = 600*time.Millisecond, time.Now(), 4*firstLimit
 				g.mu.Unlock()
 			}
 			s.measure(10 * time.Minute)
