@@ -39,6 +39,8 @@ func TestRollbackWaitsForTheEndOfASwitch(t *testing.T) {
 			ask: func(_ context.Context, x asked) error {
 				calls[x.Chunk]++
 				switch {
+				case x.Phase == chunk.BurnIn && x.Chunk == "shop/0005":
+					return errInSwitch
 				case x.Chunk == "shop/0002":
 					return errors.New("no")
 				case x.Phase == chunk.Switching && x.Chunk != "shop/0004":
@@ -48,14 +50,14 @@ func TestRollbackWaitsForTheEndOfASwitch(t *testing.T) {
 			},
 		}
 		list, err := q.each(t.Context(), []asked{
-			phase(), {Chunk: "shop/0002", Phase: chunk.Switching}, {Chunk: "shop/0003", Phase: chunk.Switching}, {Chunk: "shop/0004", Phase: chunk.Switching},
+			phase(), {Chunk: "shop/0002", Phase: chunk.Switching}, {Chunk: "shop/0003", Phase: chunk.Switching}, {Chunk: "shop/0004", Phase: chunk.Switching}, {Chunk: "shop/0005", Phase: chunk.BurnIn},
 		})
 		require.NoError(t, err)
 		require.Equal(t, asked{Chunk: "shop/0001", Phase: chunk.BurnIn, Ask: contract.RollbackUpdate}, list[0])
 		require.Equal(t, "no", list[1].Error)
 		require.Equal(t, asked{Chunk: "shop/0003", Phase: chunk.Aborted}, list[2], "it went back by itself")
 		require.Empty(t, list[3].Error, "one that waits in front of its switch can be given up")
-		require.Equal(t, map[chunk.ID]int{"shop/0001": 4, "shop/0002": 1, "shop/0003": 1, "shop/0004": 1}, calls)
+		require.Equal(t, map[chunk.ID]int{"shop/0001": 4, "shop/0002": 1, "shop/0003": 1, "shop/0004": 1, "shop/0005": 1}, calls)
 		require.Equal(t, []string{"2 moves are in the middle of a switch: waiting for its end, at most 1m0s"}, told)
 	})
 }
