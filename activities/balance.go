@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
+	"drover/chunk"
 	"drover/contract"
 	"drover/fleet"
 	"drover/metadata"
@@ -27,6 +29,7 @@ type Balancer struct {
 	Ledger   BalanceLedger
 	Sizes    fleet.Sizes
 	Counting fleet.Counting
+	HotKey   func(ctx context.Context, db chunk.Database, r chunk.Route) (share float64, err error) // nil: nobody looks
 }
 
 // Register serves the activities that the queues name.
@@ -100,12 +103,37 @@ func (b *Balancer) LookAtMoves(ctx context.Context, in contract.LookInput) ([]co
 // PlanRound reads the fleet and plans one round over the desired state that was
 // applied last.
 func (b *Balancer) PlanRound(ctx context.Context, in contract.RoundInput) (plan contract.FleetPlan, err error) {
-	err = b.view(ctx, in.Settings, func(v fleet.View) error {
+	err = b.view(ctx, in.Settings, func(ctx context.Context, v fleet.View) error {
+		if plan, err = v.Balance(in.Settings, v.Fleet.At); err != nil || !b.hotKeys(ctx, &v, plan.Splits) {
+			return err
+		}
 		plan, err = v.Balance(in.Settings, v.Fleet.At)
 		return err
 	})
 	return plan, err
 }
+
+// hotKeys looks how much of each chunk that is to be split one key takes, and tells whether
+// that changes the plan. A share that cannot be read is named and stays unknown.
+func (b *Balancer) hotKeys(ctx context.Context, v *fleet.View, splits []contract.PlannedSplit) (known bool) {
+	if b.HotKey == nil {
+		return false
+	}
+	for _, s := range splits {
+		at := slices.IndexFunc(v.Routes, func(r chunk.Route) bool { return r.Chunk.ID == s.Chunk })
+		share, err := b.HotKey(ctx, v.Databases[v.Routes[at].Chunk.Database], v.Routes[at])
+		if err != nil {
+			v.Figures = append(v.Figures, contract.Figure{Name: "hot key of " + string(s.Chunk), Value: "unknown", Source: err.Error()})
+		}
+		if share > 0 || err != nil {
+			v.Fleet.Chunks[at].HotKey, known = math.Round(share*hotSteps)/hotSteps, true
+		}
+	}
+	return known
+}
+
+// hotSteps is how finely the share of a key is told: a refusal is new when it changes.
+const hotSteps = 20
 
 // Desired gives the fleet file that was applied last with its version, nil when there
 // is none.
@@ -124,7 +152,7 @@ func Desired(ctx context.Context, kept interface {
 }
 
 // view reads the fleet over the desired state that was applied last.
-func (b *Balancer) view(ctx context.Context, s contract.BalanceSettings, then func(fleet.View) error) error {
+func (b *Balancer) view(ctx context.Context, s contract.BalanceSettings, then func(context.Context, fleet.View) error) error {
 	r := fleet.Reader{Metadata: b.Ledger, Sizes: b.Sizes, Counting: b.Counting, Settings: s}
 	var err error
 	if r.File, _, err = Desired(ctx, b.Ledger); err != nil {
@@ -135,7 +163,7 @@ func (b *Balancer) view(ctx context.Context, s contract.BalanceSettings, then fu
 		if err != nil {
 			return err
 		}
-		return then(v)
+		return then(ctx, v)
 	})
 }
 

@@ -23,6 +23,7 @@ type balanceBooks struct {
 	notes   []metadata.Note
 	desired string
 	kept    map[string]chunk.KeptPressure
+	loads   map[chunk.PlacementID]float64 // instead of as many on each
 }
 
 func (b *balanceBooks) Times(context.Context) (map[chunk.PlacementID]float64, error) { return nil, nil }
@@ -69,6 +70,9 @@ func (b *balanceBooks) RouteAges(context.Context) (map[chunk.ID]time.Duration, e
 }
 
 func (b *balanceBooks) Loads(context.Context) (map[chunk.PlacementID]float64, error) {
+	if b.loads != nil {
+		return b.loads, nil
+	}
 	return map[chunk.PlacementID]float64{1: 3000, 2: 3000, 3: 3000, 4: 3000}, nil
 }
 
@@ -164,6 +168,37 @@ func TestRoundReadsHowShardsBearTheirLoad(t *testing.T) {
 	require.Equal(t, "shard-a", plan.Shards[0].Shard)
 	require.InDelta(t, 0.5, *plan.Shards[0].CPU, 1e-9)
 	require.Equal(t, contract.ShardStrain{Shard: "shard-b", Unknown: "not for you"}, plan.Shards[1])
+}
+
+// TestHotKeyIsNotSplit: a chunk of which one key is most has no split point, and the round
+// says so with its share; one that nobody can look into is split, and that is said.
+func TestHotKeyIsNotSplit(t *testing.T) {
+	t.Parallel()
+
+	round := func(share float64, err error) (plan contract.FleetPlan) {
+		env := new(testsuite.WorkflowTestSuite).NewTestActivityEnvironment()
+		b := &activities.Balancer{
+			Ledger: &balanceBooks{loads: map[chunk.PlacementID]float64{1: 100, 2: 100, 3: 100, 4: 12000}},
+			Sizes:  func(context.Context, chunk.Shard, string) (int64, error) { return 1 << 30, nil },
+			HotKey: func(_ context.Context, db chunk.Database, r chunk.Route) (float64, error) {
+				require.Equal(t, "shop", db.Name)
+				return share, err
+			},
+		}
+		b.Register(env, contract.BulkQueue)
+		v, failed := env.ExecuteActivity(contract.PlanRound.Name, contract.RoundInput{})
+		require.NoError(t, failed)
+		require.NoError(t, v.Get(&plan))
+		return plan
+	}
+	require.Len(t, round(0.3, nil).Splits, 1)
+	plan := round(0.713, nil)
+	require.Empty(t, plan.Splits)
+	require.Contains(t, plan.Refusals[0].Reason, "no split point: one key takes 70 % of its operations")
+	require.Equal(t, plan.Refusals[0].Reason, round(0.69, nil).Refusals[0].Reason, "what has hardly changed is not said anew")
+	plan = round(0, errors.New("no log"))
+	require.Len(t, plan.Splits, 1)
+	require.Equal(t, contract.Figure{Name: "hot key of shop/0004", Value: "unknown", Source: "no log"}, plan.Figures[len(plan.Figures)-1])
 }
 
 // TestIntentNamesWhatItFills: also the shards of a cut, and it claims what a merge replaces.

@@ -74,6 +74,28 @@ func (a *Activities) heat(ctx context.Context, in contract.RegisterInput, db chu
 	return h.weighed(), nil
 }
 
+// HotKey gives the share of a chunk's writes, within an hour, that went to one point of the key
+// space; 0 where nothing was written.
+func (a *Activities) HotKey(ctx context.Context, db chunk.Database, r chunk.Route) (float64, error) {
+	all, err := a.heat(ctx, contract.RegisterInput{MigrateInput: contract.MigrateInput{PrimaryReads: true}}, db, r)
+	if failure.HasCode(err, "migration.no_heat") {
+		return 0, nil
+	}
+	return hottest(all), err
+}
+
+// hottest is the share of the point that weighs most.
+func hottest(all []chunk.Weighed) float64 {
+	var most, sum int64
+	for _, w := range all {
+		most, sum = max(most, w.Bytes), sum+w.Bytes
+	}
+	if sum == 0 {
+		return 0
+	}
+	return float64(most) / float64(sum)
+}
+
 // heat counts writes by point of the key space.
 type heat struct {
 	db       chunk.Database

@@ -66,4 +66,6 @@ func TestHeatIsWhatWasWritten(t *testing.T) {
 		sum += w.Bytes
 	}
 	require.EqualValues(t, 70, sum)
+	require.InDelta(t, 30.0/70, hottest(h.weighed()), 1e-9)
+	require.Zero(t, hottest(nil))
 }

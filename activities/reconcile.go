@@ -101,7 +101,7 @@ func (r *Reconciler) MakeMissing(ctx context.Context, in contract.ReconcileLook)
 func (r *Reconciler) PlanReconcile(ctx context.Context, in contract.ReconcileInput) (plan contract.FleetPlan, err error) {
 	s := in.Settings
 	s.CoolDown = -1 // a rule is not held up by it
-	err = r.view(ctx, s, func(v fleet.View) error {
+	err = r.view(ctx, s, func(_ context.Context, v fleet.View) error {
 		plan = v.Reconcile()
 		return nil
 	})

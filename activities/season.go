@@ -14,7 +14,7 @@ import (
 func (b *Balancer) PlanSeason(ctx context.Context, in contract.SeasonLook) (out contract.SeasonPlan, err error) {
 	settings := in.Settings
 	settings.CoolDown = -1 // a date is not held up by it
-	err = b.view(ctx, settings, func(v fleet.View) error {
+	err = b.view(ctx, settings, func(_ context.Context, v fleet.View) error {
 		if in.Back {
 			out.Plan, err = v.Shrink(in.Spare, in.Fill)
 			out.Due = true

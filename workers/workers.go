@@ -121,6 +121,7 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Worker, error) {
 		Proxies: activities.Words{Store: store}, Busy: a, Stops: o.Stops, Log: o.Logger,
 	}
 	balancer := newBalancer(store, clients)
+	balancer.HotKey = a.HotKey
 	return &Worker{
 		cfg: cfg, store: store, shards: clients, log: log, activities: a, logger: o.Logger,
 		identity: identity(cmp.Or(o.Version, "dev"), os.Getpid(), host),
