@@ -32,7 +32,7 @@ func newValidateCommand(a *app) *cobra.Command {
 		Long: "Compare every document of both placements of a chunk, at any time while it is being moved or in burn-in, in the direction in which\n" +
 			"changes flow now. Writers and lanes go on. Exit status 3: there are differences, or not everything could be compared.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := a.load(cmd, config.Common); err != nil {
+			if err := a.load(cmd, config.Audit); err != nil {
 				return err
 			}
 			progress := func(_ context.Context, p validation.Progress) {
@@ -56,8 +56,8 @@ func newValidateCommand(a *app) *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&audit, "audit", false, "ask other questions too: definitions listed anew, counts and sums through every index")
-	a.cfg.Flags(c.Flags(), config.Common)
+	c.Flags().BoolVar(&audit, "audit", false, "ask other questions too: definitions listed anew, counts and sums through every index, and some documents through the proxy of --audit-proxy")
+	a.cfg.Flags(c.Flags(), config.Audit)
 	return c
 }
 

@@ -5,7 +5,10 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"drover/chunk"
+	"drover/proxy/wire"
 )
 
 // Behaviour of mirrored reads: of a share of the reads of a chunk that is being moved,
@@ -13,7 +16,8 @@ import (
 // there, and handed on within a second to who lets both placements answer it. No client
 // waits for that, and what does not fit into the queue is dropped.
 //
-// Not supported: aggregations, getMores, and statements of transactions.
+// Not supported: aggregations of other stages than $match, $count and $group, getMores,
+// and statements of transactions.
 
 // Mirrors knows what is mirrored, and takes it.
 type Mirrors interface {
@@ -44,6 +48,10 @@ func (p *Proxy) mirror(q *request, l *leg, a *answer) {
 	}
 	switch string(q.cmd.Name) {
 	case "find", "count", "distinct":
+	case "aggregate":
+		if !plainPipeline(q.cmd.Body) {
+			return
+		}
 	default:
 		return
 	}
@@ -51,6 +59,24 @@ func (p *Proxy) mirror(q *request, l *leg, a *answer) {
 	case p.mirrored <- mirroredRead{a.route.Placement.ID, bareCommand(q.cmd.Body)}:
 	default: // nothing rests on any of them
 	}
+}
+
+// plainPipeline reports whether an aggregation has stages only whose answers may be
+// compared; who compares looks closer.
+func plainPipeline(body bson.Raw) bool {
+	for w := wire.Walk(body); w.Next(); {
+		if !w.Is("pipeline") {
+			continue
+		}
+		for stages := wire.Walk(w.Document()); stages.Next(); {
+			stage := wire.Walk(stages.Document())
+			if !stage.Next() || !stage.Is("$match") && !stage.Is("$count") && !stage.Is("$group") {
+				return false
+			}
+		}
+		return true
+	}
+	return false
 }
 
 // followMirrors keeps the shares as the metadata has them, and hands reads on.

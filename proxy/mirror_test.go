@@ -64,8 +64,21 @@ func TestReadsAreMirrored(t *testing.T) {
 	p.mirror(find, &leg{access: writes}, to(7))
 	p.mirror(find, &leg{access: reads}, to(8))
 	p.mirror(read("aggregate"), &leg{access: reads}, to(7))
+	stages := func(names ...string) bson.E {
+		all := bson.A{}
+		for _, n := range names {
+			all = append(all, bson.D{{Key: n, Value: bson.D{}}})
+		}
+		return bson.E{Key: "pipeline", Value: all}
+	}
+	p.mirror(read("aggregate", stages("$match", "$sort")), &leg{access: reads}, to(7))
 	p.mirror(read("find", bson.E{Key: "x", Value: make([]byte, mirrorBytes)}), &leg{access: reads}, to(7))
 	require.Empty(t, p.mirrored)
+	groups := read("aggregate", stages("$match", "$group"))
+	p.mirror(groups, &leg{access: reads}, to(7))
+	p.handMirrored(t.Context())
+	require.Equal(t, [][]byte{groups.cmd.Body}, book.got[7])
+	book.got[7] = nil
 	for range 5 {
 		p.mirror(find, &leg{access: reads}, to(7))
 	}

@@ -25,7 +25,7 @@ type Answers interface {
 
 // Answer is what a placement says to a read.
 type Answer struct {
-	Documents []bson.Raw // or values, each as {v: value}
+	Documents []bson.Raw // or values, each as {v: value}; of distinct ones and of groups what all equal ones share
 	Ordered   bool       // their order says something
 	Cut       bool       // there were more than are looked at
 	Failed    string     // the server's refusal, which both sides must share
@@ -62,6 +62,9 @@ func (m *Mirror) Round(ctx context.Context, commands []bson.Raw) (out Mirrored, 
 	}
 	var differ []unlike
 	for _, c := range commands {
+		if !decides(c) {
+			continue
+		}
 		source, err := m.Source.Answer(ctx, c, from.At)
 		if err != nil {
 			return out, fmt.Errorf("ask the source: %w", err)
@@ -188,7 +191,7 @@ var _ Answers = (*MongoAnswers)(nil)
 
 // passedOn are the fields of a read that say what is read, and not how.
 var passedOn = []string{
-	"find", "count", "distinct", "filter", "query", "key", "sort", "projection", "skip", "collation", "let", "hint", "min", "max",
+	"find", "count", "distinct", "aggregate", "pipeline", "filter", "query", "key", "sort", "projection", "skip", "collation", "let", "hint", "min", "max",
 }
 
 // Answer implements [Answers].
@@ -210,7 +213,13 @@ func (m *MongoAnswers) Answer(ctx context.Context, command bson.Raw, since bson.
 	if err != nil {
 		return a, err
 	}
-	return a, a.take(name, reply)
+	if err := a.take(name, reply); err != nil {
+		return a, err
+	}
+	if _, err := command.LookupErr("collation"); err == nil && name == "distinct" {
+		a.Cut = true // whichever of several spellings
+	}
+	return a, nil
 }
 
 // bounded gives a read that asks for the same, of a few documents at most. A limit of
@@ -229,6 +238,17 @@ func bounded(command bson.Raw) (bson.D, error) {
 		case e.Key() == "limit" && !whole && n != 0:
 			limit = min(limit, max(n, -n))
 		case e.Key() == "skip" && whole:
+		case e.Key() == "pipeline":
+			list, _ := e.Value().ArrayOK()
+			some, err := list.Values()
+			if err != nil {
+				return nil, err
+			}
+			stages := bson.A{}
+			for _, s := range some {
+				stages = append(stages, s)
+			}
+			cmd = append(cmd, bson.E{Key: e.Key(), Value: append(stages, bson.D{{Key: "$limit", Value: mirrorDocuments + 1}})})
 		case slices.Contains(passedOn, e.Key()):
 			cmd = append(cmd, bson.E{Key: e.Key(), Value: e.Value()})
 		}
@@ -236,6 +256,8 @@ func bounded(command bson.Raw) (bson.D, error) {
 	switch name {
 	case "find":
 		cmd = append(cmd, bson.E{Key: "limit", Value: limit}, bson.E{Key: "singleBatch", Value: true}, bson.E{Key: "batchSize", Value: limit})
+	case "aggregate":
+		cmd = append(cmd, bson.E{Key: "cursor", Value: bson.D{{Key: "batchSize", Value: mirrorDocuments + 2}}})
 	case "count":
 		if limit <= mirrorDocuments {
 			cmd = append(cmd, bson.E{Key: "limit", Value: limit})
@@ -263,14 +285,14 @@ func (a *Answer) take(name string, reply bson.Raw) error {
 	}
 	for _, v := range values {
 		doc, ok := v.DocumentOK()
-		if name == "distinct" || !ok {
-			if doc, err = bson.Marshal(bson.D{{Key: "v", Value: v}}); err != nil {
+		if name == "distinct" || name == "aggregate" || !ok {
+			if doc, err = canonical(v); err != nil {
 				return err
 			}
 		}
 		a.Documents = append(a.Documents, doc)
 	}
-	if name == "find" && len(a.Documents) > mirrorDocuments {
+	if name != "count" && name != "distinct" && len(a.Documents) > mirrorDocuments {
 		a.Documents, a.Cut = a.Documents[:mirrorDocuments], true
 	}
 	return nil

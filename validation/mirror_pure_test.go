@@ -20,6 +20,7 @@ func TestMirroredReadsAreBounded(t *testing.T) {
 		"negative":          {`{"find":"c","sort":{"_id":1},"limit":-3}`, `{"find":"c","sort":{"_id":1},"limit":3,"singleBatch":true,"batchSize":3,"maxTimeMS":10000}`},
 		"count":             {`{"count":"c","query":{"a":1},"limit":3}`, `{"count":"c","query":{"a":1},"limit":3,"maxTimeMS":10000}`},
 		"distinct":          {`{"distinct":"c","key":"a","query":{"b":1},"maxTimeMS":5}`, `{"distinct":"c","key":"a","query":{"b":1},"maxTimeMS":10000}`},
+		"groups":            {`{"aggregate":"c","pipeline":[{"$match":{"a":1}},{"$count":"n"}],"cursor":{"batchSize":3},"allowDiskUse":true}`, `{"aggregate":"c","pipeline":[{"$match":{"a":1}},{"$count":"n"},{"$limit":1001}],"cursor":{"batchSize":1002},"maxTimeMS":10000}`},
 		"concerns are ours": {`{"find":"c","readConcern":{"level":"local"},"comment":"x"}`, `{"find":"c","limit":1001,"singleBatch":true,"batchSize":1001,"maxTimeMS":10000}`},
 	} {
 		var sent bson.Raw
@@ -32,7 +33,32 @@ func TestMirroredReadsAreBounded(t *testing.T) {
 	}
 }
 
-// TestRepliesAreRead of each kind.
+// TestReadsThatDecide: what is compared is what both sides must answer alike.
+func TestReadsThatDecide(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		`{"find":"c","filter":{"a":{"$in":[1,{"b":"$$ROOT"}]}}}`:                                                      true,
+		`{"find":"c","filter":{"$expr":{"$lt":["$t","$$NOW"]}}}`:                                                      false,
+		`{"count":"c","query":{"$expr":{"$lt":[{"$rand":{}},0.5]}}}`:                                                  false,
+		`{"aggregate":"c","pipeline":[]}`:                                                                             false,
+		`{"aggregate":"c","pipeline":[{"$match":{"a":1}},{"$match":{"b":1}},{"$count":"n"}]}`:                         true,
+		`{"aggregate":"c","pipeline":[{"$match":{"$sampleRate":0.1}},{"$count":"n"}]}`:                                false,
+		`{"aggregate":"c","pipeline":[{"$group":{"_id":"$a","n":{"$sum":1},"lo":{"$min":"$b"},"hi":{"$max":"$b"}}}]}`: true,
+		`{"aggregate":"c","pipeline":[{"$group":{"_id":"$a","n":{"$count":{}}}}],"collation":{"locale":"de"}}`:        false,
+		`{"aggregate":"c","pipeline":[{"$group":{"_id":"$a","n":{"$sum":"$x"}}}]}`:                                    false,
+		`{"aggregate":"c","pipeline":[{"$group":{"_id":"$a","n":{"$first":"$x"}}}]}`:                                  false,
+		`{"aggregate":"c","pipeline":[{"$count":"n"},{"$match":{"n":1}}]}`:                                            false,
+		`{"aggregate":"c","pipeline":[{"$group":{"_id":"$a"}},{"$sort":{"_id":1}}]}`:                                  false,
+		`{"aggregate":"c","pipeline":[{"$match":{"a":1}}]}`:                                                           false,
+		`{"aggregate":"c","pipeline":[{"$limit":5}]}`:                                                                 false,
+	} {
+		var command bson.Raw
+		require.NoError(t, bson.UnmarshalExtJSON([]byte(text), false, &command), text)
+		require.Equal(t, want, decides(command), text)
+	}
+}
+
+// TestRepliesAreRead of each kind; of equal values it does not matter which a server gives.
 func TestRepliesAreRead(t *testing.T) {
 	t.Parallel()
 	reply := func(text string) (r bson.Raw) {
@@ -40,20 +66,22 @@ func TestRepliesAreRead(t *testing.T) {
 		return r
 	}
 	for name, tc := range map[string]struct {
-		reply string
-		want  []string
+		kind, one, other string
+		same             bool
 	}{
-		"find":     {`{"cursor":{"firstBatch":[{"_id":1},{"_id":2}]}}`, []string{`{"_id":1}`, `{"_id":2}`}},
-		"count":    {`{"n":7}`, []string{`{"v":7}`}},
-		"distinct": {`{"values":["a",{"b":1}]}`, []string{`{"v":"a"}`, `{"v":{"b":1}}`}},
+		"documents":        {"find", `{"cursor":{"firstBatch":[{"_id":1},{"_id":2}]}}`, `{"cursor":{"firstBatch":[{"_id":2},{"_id":1}]}}`, true},
+		"another number":   {"find", `{"cursor":{"firstBatch":[{"_id":1}]}}`, `{"cursor":{"firstBatch":[{"_id":1.0}]}}`, false},
+		"counts":           {"count", `{"n":7}`, `{"n":8}`, false},
+		"equal values":     {"distinct", `{"values":["a",{"b":1},2]}`, `{"values":[2.0,"a",{"b":1.0}]}`, true},
+		"other values":     {"distinct", `{"values":["a",2]}`, `{"values":["a",3]}`, false},
+		"groups":           {"aggregate", `{"cursor":{"firstBatch":[{"_id":1,"n":3},{"_id":"x","n":1}]}}`, `{"cursor":{"firstBatch":[{"_id":"x","n":1},{"_id":1.0,"n":3}]}}`, true},
+		"a group's number": {"aggregate", `{"cursor":{"firstBatch":[{"_id":1,"n":3}]}}`, `{"cursor":{"firstBatch":[{"_id":1,"n":4}]}}`, false},
+		"a group too many": {"aggregate", `{"cursor":{"firstBatch":[{"_id":1,"n":3}]}}`, `{"cursor":{"firstBatch":[{"_id":1,"n":3},{"_id":2,"n":1}]}}`, false},
 	} {
-		var a Answer
-		require.NoError(t, a.take(name, reply(tc.reply)), name)
-		require.Len(t, a.Documents, len(tc.want), name)
-		for i, d := range a.Documents {
-			text, err := bson.MarshalExtJSON(d, false, false)
-			require.NoError(t, err)
-			require.JSONEq(t, tc.want[i], string(text), name)
-		}
+		var one, other Answer
+		require.NoError(t, one.take(tc.kind, reply(tc.one)), name)
+		require.NoError(t, other.take(tc.kind, reply(tc.other)), name)
+		require.NotEmpty(t, one.Documents, name)
+		require.Equal(t, tc.same, one.unlike(other) == "", name)
 	}
 }

@@ -93,3 +93,15 @@ func TestMirroredReadsAreCompared(t *testing.T) {
 		})
 	}
 }
+
+// TestReadsThatDecideNothingAreNotAsked: chance gives each side an answer of its own.
+func TestReadsThatDecideNothingAreNotAsked(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	w.follow(t)
+	asked := func() { t.Error("a side was asked") }
+	m := &validation.Mirror{Source: &replies{w: w, on: asked}, Target: &replies{w: w, on: asked}, Markers: w, Log: w, Database: database}
+	got, err := m.Round(t.Context(), []bson.Raw{raw(bson.D{{Key: "aggregate", Value: "c"}, {Key: "pipeline", Value: bson.A{bson.D{{Key: "$sample", Value: bson.D{{Key: "size", Value: 1}}}}}}})})
+	require.NoError(t, err)
+	require.Zero(t, got.Compared)
+}

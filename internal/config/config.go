@@ -89,6 +89,7 @@ const (
 	Common Role = iota // reaching metadata, Temporal and the shards
 	Worker
 	Proxy
+	Audit // an audit by hand: it reads as those of workers do
 )
 
 // The values of ImportPace.
@@ -247,7 +248,7 @@ var settings = []setting{
 
 // uses reports whether a command of role r knows s.
 func (s setting) uses(r Role) bool {
-	return s.role == Common || s.role == r || s.name == "metrics-listen" && r == Proxy
+	return s.role == Common || s.role == r || s.name == "metrics-listen" && r == Proxy || s.name == "audit-proxy" && r == Audit
 }
 
 // Variable is the environment variable of a flag: DROVER_POSTGRES_DSN.
