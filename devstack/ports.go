@@ -24,6 +24,12 @@ type portPicker struct {
 	err   error
 }
 
+// FreePort gives a port that nobody listens on now.
+func FreePort() (int, error) {
+	p := &portPicker{taken: map[int]bool{}}
+	return p.pick(), p.err
+}
+
 // pick is a port that nobody listens on now.
 func (p *portPicker) pick() int {
 	for range 200 {

@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// markVariable is set in the environment of each part to the part's folder.
+	// MarkVariable is set in the environment of each part to the part's folder.
 	// A pid from a pid file is believed only where the process still carries it:
 	// after a crash the number may belong to somebody else.
-	markVariable = "DROVER_PART"
+	MarkVariable = "DROVER_PART"
 
 	// logTail is how many lines of a part's log an error shows.
 	logTail = 20
@@ -94,7 +94,7 @@ func marked(pid int, dir string) bool {
 		return true
 	}
 	for entry := range strings.SplitSeq(string(env), "\x00") {
-		if entry == markVariable+"="+dir {
+		if entry == MarkVariable+"="+dir {
 			return true
 		}
 	}
@@ -117,7 +117,7 @@ func (p *process) start(ctx context.Context, prog program, ready func(context.Co
 	cmd := exec.Command(prog.path, prog.args...) //nolint:noctx // the process outlives its starter
 	cmd.Dir = "/"
 	cmd.Env = append(baseEnvironment(), prog.env...)
-	cmd.Env = append(cmd.Env, markVariable+"="+p.dir)
+	cmd.Env = append(cmd.Env, MarkVariable+"="+p.dir)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: prog.credential}
 	if err := cmd.Start(); err != nil {

@@ -83,10 +83,9 @@ func newShard(dir string, access ShardAccess, tools Tools) *ShardServer {
 // NewShard describes a shard of its own in dir, on a free port, for a test
 // that wants to kill it. It keeps less of its log than a stack's shard.
 func NewShard(dir, name string, tools Tools) (*ShardServer, error) {
-	ports := &portPicker{taken: map[int]bool{}}
-	port := ports.pick()
-	if ports.err != nil {
-		return nil, ports.err
+	port, err := FreePort()
+	if err != nil {
+		return nil, err
 	}
 	s := newShard(dir, newShardAccess(name, port, tools.shardEngine()), tools)
 	s.small = true

@@ -6,10 +6,14 @@ import (
 	"io"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"drover/devstack"
 )
@@ -24,6 +28,12 @@ type ShardServer struct{ server *devstack.ShardServer }
 // Shard starts a shard and stops it after the test.
 func Shard(t testing.TB) *ShardServer {
 	t.Helper()
+	return Shards(t, 1)[0]
+}
+
+// Shards starts several shards, all at once, and stops them after the test.
+func Shards(t testing.TB, n int) []*ShardServer {
+	t.Helper()
 	SkipShort(t)
 	tools, err := devstack.NewTools()
 	if err != nil {
@@ -33,20 +43,40 @@ func Shard(t testing.TB) *ShardServer {
 	if err != nil {
 		t.Fatal(err)
 	}
+	all := make([]*ShardServer, n)
+	t.Cleanup(func() {
+		var stopped sync.WaitGroup
+		for _, s := range all {
+			if s != nil {
+				stopped.Go(func() { s.Stop(t) })
+			}
+		}
+		stopped.Wait()
+	})
+	var started errgroup.Group
+	for i := range all {
+		started.Go(func() (err error) {
+			all[i], err = newShard(filepath.Join(dir, strconv.Itoa(i)), tools)
+			return err
+		})
+	}
+	if err := started.Wait(); err != nil {
+		Unavailable(t, err.Error())
+	}
+	return all
+}
+
+// newShard starts a shard below dir.
+func newShard(dir string, tools devstack.Tools) (*ShardServer, error) {
 	for attempt := 1; ; attempt++ {
-		name := fmt.Sprintf("shard-%d", attempt)
-		server, err := devstack.NewShard(dir, name, tools)
+		server, err := devstack.NewShard(dir, fmt.Sprintf("shard-%d", attempt), tools)
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		s := &ShardServer{server: server}
 		err = s.start()
-		if err == nil {
-			t.Cleanup(func() { s.Stop(t) })
-			return s
-		}
-		if attempt == 3 { // a port may have been taken since it was chosen, but not thrice
-			Unavailable(t, err.Error())
+		if err == nil || attempt == 3 { // a port may have been taken since it was chosen, but not thrice
+			return s, err
 		}
 	}
 }
@@ -58,7 +88,7 @@ func (s *ShardServer) start() error {
 	if err := s.server.Start(ctx); err != nil {
 		return err
 	}
-	return reap(s.server.PID(), s.server.Dir())
+	return Reap(s.server.PID(), s.server.Dir())
 }
 
 // URI is the address without credentials.
@@ -83,7 +113,7 @@ func (s *ShardServer) Stop(t testing.TB) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*cleanupTimeout)
 	defer cancel()
 	if err := s.server.Stop(ctx); err != nil {
-		t.Fatal(err)
+		t.Error(err)
 	}
 }
 
@@ -96,7 +126,16 @@ func (s *ShardServer) Restart(t testing.TB) {
 	}
 }
 
-// The reaper ends the shards of a test process that was killed, or that ended
+// Marked adds to an environment what the reaper knows a process by, with a path of
+// the process's own.
+func Marked(env []string, path string) []string {
+	return append(slices.Clone(env), devstack.MarkVariable+"="+path)
+}
+
+// Port gives a port that nobody listens on now, and that no connection is given.
+func Port() (int, error) { return devstack.FreePort() }
+
+// The reaper ends the servers of a test process that was killed, or that ended
 // by a time-out, before it could do so itself.
 var reaper struct {
 	once  sync.Once
@@ -114,8 +153,8 @@ printf %s "$lines" | while read -r pid dir; do
 	if tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qxF "DROVER_PART=$dir"; then kill -9 "$pid"; fi
 done`
 
-// reap puts a process into the care of the reaper.
-func reap(pid int, dir string) error {
+// Reap lets a process whose environment was [Marked] with a path end with this one.
+func Reap(pid int, path string) error {
 	reaper.once.Do(func() {
 		cmd := exec.Command("sh", "-c", reaperScript) //nolint:noctx // it outlives every test
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -124,8 +163,8 @@ func reap(pid int, dir string) error {
 		}
 	})
 	if reaper.err != nil {
-		return fmt.Errorf("start the reaper of test shards: %w", reaper.err)
+		return fmt.Errorf("start the reaper of test servers: %w", reaper.err)
 	}
-	_, err := fmt.Fprintf(reaper.stdin, "%d %s\n", pid, dir)
+	_, err := fmt.Fprintf(reaper.stdin, "%d %s\n", pid, path)
 	return err
 }

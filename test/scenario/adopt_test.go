@@ -27,6 +27,8 @@ func (f *fleet) connect(uri string) *mongo.Client {
 // the adoption back, adopts it again, and moves it away once nobody may write beside
 // the proxies: no document is lost on the way.
 func TestLiveAdoption(t *testing.T) {
+	t.Parallel()
+
 	f := newFleet(t)
 	f.startWorker("worker")
 	ctx := t.Context()

@@ -3,7 +3,6 @@ package scenario_test
 import (
 	"encoding/json"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -19,11 +18,7 @@ import (
 // consoleShows starts a console and waits until its page is as wanted.
 func (f *fleet) consoleShows(name string, is func(console.Page) bool, args ...string) console.Page {
 	f.t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // closed at once
-	require.NoError(f.t, err)
-	addr := l.Addr().String()
-	require.NoError(f.t, l.Close())
-	f.start(name, append([]string{"console", "--listen", addr}, args...)...)
+	addr := f.startListening(name, append([]string{"console"}, args...)...)
 	var page console.Page
 	ok := eventually(f.t, func() bool {
 		page = console.Page{}

@@ -49,6 +49,8 @@ func (f *fleet) on(shard string) int {
 // where a key belongs, refuses what would lose something or fights, and empties a
 // shard: by the commands that an operator types, under live traffic.
 func TestLiveFleetUnderControl(t *testing.T) {
+	t.Parallel()
+
 	f := newFleet(t)
 	f.startWorker("worker")
 	f.settingsAndBack()

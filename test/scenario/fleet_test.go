@@ -5,19 +5,18 @@ package scenario_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.temporal.io/sdk/client"
+	"golang.org/x/sync/errgroup"
 
 	"drover/chunk"
 	"drover/contract"
@@ -60,6 +59,7 @@ func buildDrover(path, version string) error {
 // fleet is three shards of a test's own, with workers and proxies as processes.
 type fleet struct {
 	t        *testing.T
+	began    time.Time
 	env      []string
 	binary   string // of what is started next
 	store    *metadata.Store
@@ -70,7 +70,8 @@ type fleet struct {
 	names    []string
 	proxies  []string
 	parts    map[string]*process // by name
-	uri      string              // options of the application's connection string
+	started  []*process
+	uri      string // options of the application's connection string
 	work     *workload.Workload
 	hot      chunk.Route
 }
@@ -87,6 +88,7 @@ func newFleet(t *testing.T) *fleet {
 func (f *fleet) found(first func()) {
 	t := f.t
 	t.Helper()
+	f.began = time.Now()
 	bucket := testkit.S3(t)
 	f.secret, f.shards, f.parts = "scenario", map[string]*testkit.ShardServer{}, map[string]*process{}
 	dsn := testkit.Postgres(t)
@@ -107,125 +109,36 @@ func (f *fleet) found(first func()) {
 	t.Cleanup(f.store.Close)
 	f.temporal = testkit.Namespace(t, address, namespace)
 	f.starter = starter.New(f.temporal)
+	shards := testkit.Shards(t, 3)
+	t.Cleanup(f.stop)
 	first()
 	require.NoError(t, f.store.Migrate(ctx))
-	for _, s := range []string{"a", "b", "c"} {
-		name := s + "-" + id
-		f.names = append(f.names, name)
-		f.shards[name] = testkit.Shard(t)
-		sh, err := shard.Bootstrap(ctx, f.shards[name].AdminURI(), name, f.secret, shard.BootstrapOptions{AllowOtherWriters: true})
-		require.NoError(t, err)
-		require.NoError(t, f.store.AddShard(ctx, sh))
-		require.NoError(t, f.starter.EnsureCapture(ctx, name))
-	}
+	f.register(id, shards)
 	for i := range 2 {
 		f.startProxy(fmt.Sprintf("proxy-%d", i+1))
 	}
+	f.reached("the fleet serves")
 }
 
-// process is a worker or a proxy.
-type process struct {
-	cmd  *exec.Cmd
-	log  string // its file
-	done chan struct{}
-}
-
-// start runs the binary; its output goes to the test's log when it fails.
-func (f *fleet) start(name string, args ...string) *process {
-	f.t.Helper()
-	path := filepath.Join(f.t.TempDir(), name+".log")
-	log, err := os.Create(path) //nolint:gosec // a test's own folder
-	require.NoError(f.t, err)
-	cmd := exec.Command(f.binary, args...) //nolint:gosec,noctx // our own binary, ended below
-	cmd.Env, cmd.Stdout, cmd.Stderr = f.env, log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	require.NoError(f.t, cmd.Start())
-	p := &process{cmd: cmd, log: path, done: make(chan struct{})}
-	f.parts[name] = p
-	go func() {
-		_ = cmd.Wait() // how it ended is in its log
-		close(p.done)
-	}()
-	f.t.Cleanup(func() {
-		if f.t.Failed() {
-			p.dump(f.t)
-		}
-		_ = cmd.Process.Kill()
-		<-p.done
-		_ = log.Close()
-		if b, err := os.ReadFile(path); err == nil && f.t.Failed() { //nolint:gosec // a test's own folder
-			f.t.Logf("--- %s ---\n%s", name, tail(b, 100_000))
-		}
-	})
-	return p
-}
-
-// ends waits until a process has ended by itself, and without a failure.
-func (p *process) ends(t *testing.T) {
+// register makes the servers shards of the fleet, which are captured.
+func (f *fleet) register(id string, servers []*testkit.ShardServer) {
+	t, ctx := f.t, f.t.Context()
 	t.Helper()
-	require.True(t, eventually(t, p.ended), "process %d does not end", p.cmd.Process.Pid)
-	require.Zero(t, p.cmd.ProcessState.ExitCode())
-}
-
-// ended reports whether a process has ended.
-func (p *process) ended() bool {
-	select {
-	case <-p.done:
-		return true
-	default:
-		return false
+	made := make([]chunk.Shard, len(servers))
+	var all errgroup.Group
+	for i, s := range servers {
+		name := string(rune('a'+i)) + "-" + id
+		f.names, f.shards[name] = append(f.names, name), s
+		all.Go(func() (err error) {
+			made[i], err = shard.Bootstrap(ctx, s.AdminURI(), name, f.secret, shard.BootstrapOptions{AllowOtherWriters: true})
+			return err
+		})
 	}
-}
-
-// dump lets a process that still runs write the stacks of its goroutines into
-// its log, and end: a test that waited in vain must say where it waited.
-func (p *process) dump(t *testing.T) {
-	t.Helper()
-	if cmd := p.cmd.Process; cmd.Signal(syscall.SIGQUIT) != nil {
-		return // it has ended before
+	require.NoError(t, all.Wait())
+	for _, s := range made {
+		require.NoError(t, f.store.AddShard(ctx, s))
+		require.NoError(t, f.starter.EnsureCapture(ctx, s.Name))
 	}
-	select {
-	case <-p.done:
-	case <-time.After(10 * time.Second):
-		t.Logf("process %d does not dump its stacks", p.cmd.Process.Pid)
-	}
-}
-
-func tail(b []byte, n int) []byte { return b[max(0, len(b)-n):] }
-
-// kill ends a process at once.
-func (p *process) kill(t *testing.T) {
-	t.Helper()
-	require.NoError(t, p.cmd.Process.Kill())
-	<-p.done
-}
-
-func (f *fleet) startWorker(name string, args ...string) *process {
-	f.t.Helper()
-	return f.start(name, append([]string{"worker"}, args...)...)
-}
-
-func (f *fleet) startProxy(name string, args ...string) {
-	f.t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // closed at once
-	require.NoError(f.t, err)
-	addr := l.Addr().String()
-	require.NoError(f.t, l.Close())
-	f.startProxyAt(addr, name, args...)
-	f.proxies = append(f.proxies, addr)
-}
-
-// startProxyAt starts a proxy at an address, and waits until it listens.
-func (f *fleet) startProxyAt(addr, name string, args ...string) {
-	f.t.Helper()
-	f.start(name, append([]string{"proxy", "--auth=false", "--listen", addr, "--name", name}, args...)...)
-	require.Eventually(f.t, func() bool {
-		c, err := net.Dial("tcp", addr) //nolint:noctx // loopback
-		if err != nil {
-			return false
-		}
-		return c.Close() == nil
-	}, patience, 50*time.Millisecond)
 }
 
 // index makes an index specification.
@@ -290,6 +203,7 @@ func (f *fleet) startWork(guarded bool) {
 		Origins: cold, HotOrigins: hot, HotShare: 0.6, Documents: 60, Guarded: guarded, Seed: 7,
 	})
 	require.NoError(f.t, err)
+	f.reached("the application works")
 	f.t.Cleanup(func() {
 		f.work.Stop()
 		_ = f.work.Close(context.Background())
@@ -331,24 +245,9 @@ func (f *fleet) await(what string, is func(contract.Status) bool) contract.Statu
 		st, err = f.starter.Status(ctx, f.hot.Chunk.ID)
 		return err == nil && is(st)
 	})
+	f.reached(what)
 	require.True(f.t, ok, "the move does not come to %s: it is at %q, waiting for %q, attention %q", what, st.Step, st.WaitingFor, st.Attention)
 	return st
-}
-
-// eventually is require.Eventually without its end of the test.
-func eventually(t *testing.T, is func() bool) bool {
-	t.Helper()
-	deadline := time.After(patience)
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for !is() {
-		select {
-		case <-deadline:
-			return false
-		case <-tick.C:
-		}
-	}
-	return true
 }
 
 func (f *fleet) ask(update string) {
@@ -396,6 +295,14 @@ func (f *fleet) check(errorsAllowed bool) {
 	require.NoError(f.t, err)
 	require.Empty(f.t, stragglers)
 	f.checkOneOwner()
+	f.reached("the end")
+}
+
+// reached notes how long it took to come somewhere: where the time goes is seen in the
+// output of any run.
+func (f *fleet) reached(what string) {
+	f.t.Helper()
+	f.t.Logf("%.1f s: %s", time.Since(f.began).Seconds(), what)
 }
 
 // checkOneOwner sees that exactly the published placement has a write grant.

@@ -12,6 +12,8 @@ import (
 // killedAt lets a worker die at a place and another one go on.
 func killedAt(t *testing.T, point string) {
 	t.Helper()
+	t.Parallel()
+
 	f := newFleet(t)
 	first := f.startWorker("dies", "--die-at", point)
 	f.startWork(false)
@@ -43,6 +45,8 @@ func TestWorkerKilledBetweenGrantAndOpen(t *testing.T) { killedAt(t, "switch.gra
 // fence is data on the shard: it holds over the restart, and the attempt goes
 // back or forward by itself.
 func TestFencedShardRestarts(t *testing.T) {
+	t.Parallel()
+
 	f := newFleet(t)
 	first := f.startWorker("dies", "--die-at", "switch.fenced")
 	f.startWork(true)
@@ -63,6 +67,8 @@ func TestFencedShardRestarts(t *testing.T) {
 // TestTargetRestartsWhileLanesRun kills the target's server in replication. In
 // burn-in the workflow is terminated: started again it knows who serves.
 func TestTargetRestartsWhileLanesRun(t *testing.T) {
+	t.Parallel()
+
 	f := newFleet(t)
 	f.startWorker("worker")
 	f.startWork(false)

@@ -19,6 +19,8 @@ import (
 // TestLiveMoveRollbackAndForth is the demonstration in small, with one proxy
 // that hears no announcement.
 func TestLiveMoveRollbackAndForth(t *testing.T) {
+	t.Parallel()
+
 	f := newFleet(t)
 	f.startProxy("deaf", "--deaf")
 	f.startWorker("worker")
@@ -63,6 +65,8 @@ func (f *fleet) burnInIsKept() {
 
 // TestAbortLeavesNothing gives up in the middle.
 func TestAbortLeavesNothing(t *testing.T) {
+	t.Parallel()
+
 	f := newFleet(t)
 	f.startWorker("worker", "--gate-lag", "1ns") // the gate refuses for ever
 	f.startWork(false)
@@ -91,7 +95,9 @@ func (f *fleet) slicesRestart(target chunk.Placement) {
 		n, err := c.CountDocuments(f.t.Context(), stranger)
 		return err == nil && n == 0
 	}), "the slice is not copied anew")
-	f.await("the gate again", func(st contract.Status) bool { return st.Attention == "" && st.Gate != nil && !st.Gate.Go && st.WaitingFor != "" })
+	f.await("the gate again", func(st contract.Status) bool {
+		return st.Attention == "" && st.Gate != nil && !st.Gate.Go && st.WaitingFor != ""
+	})
 	out, code := f.cli("validate", string(f.hot.Chunk.ID))
 	require.Zero(f.t, code, out)
 }

@@ -46,6 +46,8 @@ func onShards(routes []chunk.Route) (out []string) {
 // on the shard that it came from, goes back and forth, and then merges the parts
 // with the next chunk: under live traffic, and with a proxy that hears nothing.
 func TestLiveSplitAndMerge(t *testing.T) {
+	t.Parallel()
+
 	f := newFleet(t)
 	f.startProxy("deaf", "--deaf")
 	f.startWorker("worker")

@@ -37,6 +37,8 @@ func oldBinary(t *testing.T) string {
 // in the order of docs/operations.md: versions are mixed in the switch, and nothing
 // of it is seen by the application. What the parts do is seen in their spans.
 func TestUpgradeInFlight(t *testing.T) {
+	t.Parallel()
+
 	spans := newCollector(t)
 	f := &fleet{t: t, binary: oldBinary(t), uri: "?heartbeatFrequencyMS=1000", env: []string{
 		"OTEL_EXPORTER_OTLP_ENDPOINT=" + spans.url, "OTEL_BSP_SCHEDULE_DELAY=200",
@@ -55,7 +57,7 @@ func TestUpgradeInFlight(t *testing.T) {
 	f.leave("worker-old")
 	old.ends(t)
 	f.parts["proxy-1"].ends(t) // drivers have left it
-	f.startProxyAt(f.proxies[0], "proxy-1")
+	require.True(t, f.startListeningAt(f.proxies[0], "proxy-1", proxyArgs("proxy-1")...))
 
 	f.readableWithPartsDown()
 	f.consoleWithPartsDown()

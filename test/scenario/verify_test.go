@@ -39,6 +39,8 @@ func (f *fleet) cli(args ...string) (string, int) {
 // back after the validation. The move must not go on until it is mended; then the
 // stream of the database's changes holds each document's once, across the move.
 func TestVerificationStopsAMoveThatDiffers(t *testing.T) {
+	t.Parallel()
+
 	f := newFleet(t)
 	f.startWorker("worker", "--audit-proxy", "mongodb://"+strings.Join(f.proxies, ",")+"/")
 	for _, name := range f.names { // what is written before the capture begins is in no stream
