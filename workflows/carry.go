@@ -31,8 +31,7 @@ func (m *migration) makeRoom(ctx workflow.Context) error {
 	if !m.settled(ctx) {
 		return nil
 	}
-	m.verifier.stop(ctx)
-	m.lanes.stop(ctx)
+	m.stopBeside(ctx)
 	if err := m.hearLastRepairs(ctx); err != nil {
 		return nil //nolint:nilerr // cancelled: the caller's next step sees it
 	}

@@ -33,13 +33,20 @@ func (l *lanes) failure() error {
 	return l.err
 }
 
+// quit cancels the lanes.
+func (l *lanes) quit() {
+	if l.running() {
+		l.told = true
+		l.cancel()
+	}
+}
+
 // stop cancels the lanes and waits until the last one has stopped.
 func (l *lanes) stop(ctx workflow.Context) {
 	if !l.running() {
 		return
 	}
-	l.told = true
-	l.cancel()
+	l.quit()
 	_ = workflow.Await(ctx, func() bool { return l.ended }) // a cancelled context only stops the waiting
 }
 
@@ -64,11 +71,32 @@ func (m *migration) lanesInput() contract.DirectionInput {
 	return in
 }
 
+// goesOn reports whether what was started with one input does what another one asks
+// for. The placements' states, of which a run hears late, make no difference.
+func goesOn(ctx workflow.Context, has, wants contract.DirectionInput) bool {
+	if has == wants {
+		return true
+	}
+	has.From.State, has.To.State = wants.From.State, wants.To.State
+	return has == wants && workflow.GetVersion(ctx, "lanes-go-on", workflow.DefaultVersion, 1) != workflow.DefaultVersion // since 0.1
+}
+
+// stopBeside ends the verification and the lanes and waits for both: together, as each
+// hears of it with its next heartbeat only.
+func (m *migration) stopBeside(ctx workflow.Context) {
+	if m.verifier.running() && m.lanes.running() &&
+		workflow.GetVersion(ctx, "stop-together", workflow.DefaultVersion, 1) != workflow.DefaultVersion { // since 0.1
+		m.lanes.quit()
+	}
+	m.verifier.stop(ctx)
+	m.lanes.stop(ctx)
+}
+
 // startLanes makes sure that changes flow from the serving placement to the
 // spare one. Lanes outlive the step that starts them.
 func (m *migration) startLanes(ctx workflow.Context) {
 	in := m.lanesInput()
-	if m.lanes.running() && m.lanes.input == in {
+	if m.lanes.running() && goesOn(ctx, m.lanes.input, in) {
 		return
 	}
 	m.lanes.stop(ctx)

@@ -283,8 +283,7 @@ func (m *migration) waitWhilePaused(ctx workflow.Context) error {
 	if !m.paused {
 		return nil
 	}
-	m.verifier.stop(ctx)
-	m.lanes.stop(ctx)
+	m.stopBeside(ctx)
 	m.status.WaitingFor = "a resume; paused by " + m.status.PausedBy
 	m.show(ctx)
 	if workflow.GetVersion(ctx, "pause is kept", workflow.DefaultVersion, 1) != workflow.DefaultVersion && m.plan.Migration != 0 { // since 0.1
@@ -359,8 +358,7 @@ func (m *migration) attend(ctx workflow.Context, needed bool) {
 func (m *migration) abandon(ctx workflow.Context, cause error) (contract.MigrateResult, error) {
 	ctx, cancel := workflow.NewDisconnectedContext(ctx)
 	defer cancel()
-	m.verifier.stop(ctx)
-	m.lanes.stop(ctx)
+	m.stopBeside(ctx)
 	if m.plan.Migration == 0 {
 		return contract.MigrateResult{}, cause
 	}

@@ -68,6 +68,23 @@ func TestMoveRunsToTheEnd(t *testing.T) {
 	require.Equal(t, []chunk.Phase{chunk.Importing, chunk.Replicating, chunk.Validating, chunk.Switching, chunk.BurnIn, chunk.Completing, chunk.Done}, w.phases)
 }
 
+// TestLanesGoOnBehindASwitch: the metadata tells the states that placements have come to,
+// of which the lanes of the new direction know nothing yet. That is no reason to stop and
+// start them, nor what verifies them.
+func TestLanesGoOnBehindASwitch(t *testing.T) {
+	t.Parallel()
+
+	w := newWorld()
+	w.aged = true
+	env := newEnv(t, w)
+	ask(env, time.Minute, contract.CompleteUpdate, new(error))
+	start(env, input)
+
+	require.NoError(t, env.GetWorkflowError())
+	require.Len(t, w.lanes, 2)
+	require.Len(t, w.verified, 2)
+}
+
 // TestStepsFailClean fails each step before and after it takes effect; then an
 // operator gives up. Whatever happens, no fence stays closed, the placement that
 // serves is never dropped, and no lanes run on.

@@ -136,8 +136,7 @@ func (m *migration) compareAll(ctx workflow.Context) error {
 
 // complete drops the placement that does not serve. There is no way back.
 func (m *migration) complete(ctx workflow.Context) error {
-	m.verifier.stop(ctx)
-	m.lanes.stop(ctx)
+	m.stopBeside(ctx)
 	o := flow.Named(flow.Bulk(), "drop", "drop the old placement on "+m.spare.Shard)
 	_, err := flow.Call(ctx, o, contract.DropSource,
 		contract.DropInput{Ref: m.plan.Ref, Placement: m.spare, Direction: m.direction})

@@ -53,7 +53,7 @@ func (v *verifier) stop(ctx workflow.Context) {
 // verified. It outlives the step that starts it; when it fails, the step ends.
 func (m *migration) startVerifier(ctx workflow.Context) {
 	in := contract.VerifyInput{DirectionInput: m.lanesInput(), OnMismatch: m.in.OnMismatch}
-	if m.verifier.running() && m.verifier.input == in {
+	if m.verifier.running() && m.verifier.input.OnMismatch == in.OnMismatch && goesOn(ctx, m.verifier.input.DirectionInput, in.DirectionInput) {
 		return
 	}
 	m.verifier.quit()
@@ -95,8 +95,7 @@ func (m *migration) restartSlices(ctx workflow.Context) error {
 	if !m.restarting {
 		return nil
 	}
-	m.verifier.stop(ctx)
-	m.lanes.stop(ctx)
+	m.stopBeside(ctx)
 	o := flow.Named(flow.Bulk(), fmt.Sprintf("restart-%d", m.restarts), "copy the slices anew in which documents differ")
 	res, err := flow.Call(ctx, o, contract.RestartSlices, contract.ImportInput{Ref: m.plan.Ref, Sort: m.in.Sort, PrimaryReads: m.in.PrimaryReads})
 	if err != nil {

@@ -60,6 +60,7 @@ type world struct {
 	lanesAt    []int           // the starts of lanes before each time
 	crowded    bool            // lanes ran meanwhile
 	ended      map[string]bool // ids of lanes that were cancelled
+	aged       bool            // the metadata tells other states of placements than the move was begun with
 	noRoom     bool            // on the target, when the move asks first; its second question stays open
 	published  map[chunk.AttemptID]bool
 }
@@ -247,6 +248,9 @@ func (w *world) serveSwitch(env *testsuite.TestWorkflowEnvironment) {
 		res := contract.ReconcileResult{Serving: source, Spare: target}
 		if w.serving == target.ID {
 			res.Serving, res.Spare = target, source
+		}
+		if w.aged {
+			res.Serving.State, res.Spare.State = chunk.Live, chunk.Mirror
 		}
 		for id := range chunk.AttemptID(w.attempts) {
 			if w.published[id+1] {
