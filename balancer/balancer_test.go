@@ -347,3 +347,18 @@ func TestSimulationIsRepeatable(t *testing.T) {
 	_, err = Simulate(s, still)
 	require.ErrorContains(t, err, "chunks 10")
 }
+
+// TestIdleFleetIsNotCut: on a fleet that is nearly idle every chunk is more than the mean.
+func TestIdleFleetIsNotCut(t *testing.T) {
+	t.Parallel()
+
+	f := Fleet{At: now, Shards: []Shard{{Name: "a", Capacity: Load{Bytes: 1e12, Ops: 2e4}}, {Name: "b", Capacity: Load{Bytes: 1e12, Ops: 2e4}}}}
+	f.Chunks = []Chunk{{ID: "c", Load: Load{Ops: 900}}}
+	p, err := Balance(f, Policy{}, now)
+	require.NoError(t, err)
+	require.Empty(t, p.Splits)
+	f.Chunks[0].Load.Ops = 1100
+	p, err = Balance(f, Policy{}, now)
+	require.NoError(t, err)
+	require.Len(t, p.Splits, 1)
+}

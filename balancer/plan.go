@@ -185,11 +185,15 @@ func (b *round) relieve(shard int) {
 	}
 }
 
+// leastSplit is the share of a shard below which no chunk is too large, however idle the
+// others are.
+const leastSplit = 0.05
+
 // splits asks for a cut of each chunk that no shard could take whole.
 func (b *round) splits(shard int) {
 	for _, c := range b.on[shard] {
 		take := b.share(c, shard)
-		if take <= b.limit {
+		if take <= max(b.limit, leastSplit) {
 			continue
 		}
 		b.split(c, int(take/b.limit)+1, fmt.Sprintf("it alone takes %.0f %% of %s, a shard should stay at %.0f %%", 100*take, b.shards[shard].Name, 100*b.limit))
