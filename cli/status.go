@@ -62,7 +62,7 @@ func (a *app) printStatus(st statusJSON) error {
 			rows = append(rows, []string{"ATTENTION", st.Attention})
 		}
 		if contract.Overdue(time.Since(st.StepSince), time.Duration(st.Expected)) {
-			rows = append(rows, []string{"OVERDUE", st.Why(p)}, []string{"what to do", contract.StepRemedy(st.Phase)})
+			rows = append(rows, []string{"OVERDUE", st.Why(p)}, []string{"what to do", st.Remedy()})
 		}
 		for _, s := range st.Switches {
 			rows = append(rows, []string{fmt.Sprintf("attempt %d", s.Attempt), switchText(s)})

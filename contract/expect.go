@@ -66,7 +66,8 @@ func StepRemedy(p chunk.Phase) string {
 	case chunk.Registered:
 		return "see that a worker runs and that both shards answer: drover shard check"
 	case chunk.Importing:
-		return "let fewer moves copy to or from these shards at once, move at another time, or abort; --no-queue or an override of room lets it begin"
+		return "let fewer moves copy to or from these shards at once, move at another time, or abort; --no-queue or an override of room lets it begin, " +
+			"and the end of a pause (drover override list)"
 	case chunk.Replicating:
 		return "write less, split the chunk, choose a target with more room, or abort"
 	case chunk.Validating:
@@ -80,6 +81,14 @@ func StepRemedy(p chunk.Phase) string {
 	case chunk.Done, chunk.Aborted:
 	}
 	return ""
+}
+
+// Remedy says what a person can do about the move when its phase takes too long.
+func (s Status) Remedy() string {
+	if s.Paused {
+		return "drover migrate resume lets it go on, drover override end pause all that were paused together; or abort"
+	}
+	return StepRemedy(s.Phase)
 }
 
 // The kinds of health of a move, the one that matters most first.

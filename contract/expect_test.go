@@ -47,3 +47,13 @@ func TestWhyNamesWhatHoldsAMove(t *testing.T) {
 	require.Equal(t, "it is paused", contract.Status{Paused: true}.Why(nil))
 	require.Contains(t, contract.Status{}.Why(nil), "no worker")
 }
+
+// TestPausedMoveIsResumed: what helps a phase does not help one that somebody paused.
+func TestPausedMoveIsResumed(t *testing.T) {
+	t.Parallel()
+
+	s := contract.Status{Phase: chunk.Importing}
+	require.Equal(t, contract.StepRemedy(chunk.Importing), s.Remedy())
+	s.Paused = true
+	require.Contains(t, s.Remedy(), "drover migrate resume")
+}
