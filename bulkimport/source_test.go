@@ -19,17 +19,13 @@ import (
 	"drover/internal/testkit"
 )
 
-// Wherever a collection may be cut, the two sides together are the whole, and
-// each is in order: for every pair of boundaries, of equal types and of others.
-func TestEveryRangeOfIDs(t *testing.T) {
-	t.Parallel()
-	var asked atomic.Int64
+// heard connects to a shard of the test's own and tells of every find.
+func heard(t *testing.T, find func(bson.Raw)) *mongo.Client {
+	t.Helper()
 	client, err := mongo.Connect(options.Client().ApplyURI(testkit.Shard(t).AdminURI()).SetMonitor(&event.CommandMonitor{
 		Started: func(_ context.Context, e *event.CommandStartedEvent) {
-			if _, err := e.Command.LookupErr("singleBatch"); e.CommandName == "find" && err == nil {
-				asked.Add(1)
-				_, err := e.Command.LookupErr("filter", "_id")
-				assert.NoError(t, err, "a question for the operation time that walks the collection")
+			if e.CommandName == "find" {
+				find(e.Command)
 			}
 		},
 	}))
@@ -38,6 +34,49 @@ func TestEveryRangeOfIDs(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		require.NoError(t, client.Disconnect(ctx))
+	})
+	return client
+}
+
+// TestReadsHaveSeenTheStart: a member that lags must not answer with documents that are
+// older than the beginning of the log that is applied on top of them.
+func TestReadsHaveSeenTheStart(t *testing.T) {
+	t.Parallel()
+	var seen []bson.Timestamp // by each find, what it must have seen
+	client := heard(t, func(find bson.Raw) {
+		var at bson.Timestamp
+		at.T, at.I, _ = find.Lookup("readConcern", "afterClusterTime").TimestampOK()
+		seen = append(seen, at)
+	})
+	db := client.Database("app_0001_p1")
+	_, err := db.Collection("c").InsertMany(t.Context(), []any{bson.D{{Key: "_id", Value: 1}}, bson.D{{Key: "_id", Value: 2}}})
+	require.NoError(t, err)
+	reply, err := db.RunCommand(t.Context(), bson.D{{Key: "ping", Value: 1}}).Raw()
+	require.NoError(t, err)
+	source := Source{Client: client, Database: db.Name()}
+	source.Start.T, source.Start.I = reply.Lookup("operationTime").Timestamp()
+	c, err := source.inspect(t.Context(), "c")
+	require.NoError(t, err)
+	read, err := source.read(t.Context(), c, Slice{Collection: "c"}, Limits{}.withDefaults())
+	require.NoError(t, err)
+	require.Len(t, read.docs, 2)
+	require.Len(t, seen, 2, "the slice, and the operation time behind it")
+	for _, at := range seen {
+		require.False(t, at.Before(source.Start), "a read that need only have seen %v", at)
+	}
+}
+
+// Wherever a collection may be cut, the two sides together are the whole, and
+// each is in order: for every pair of boundaries, of equal types and of others.
+func TestEveryRangeOfIDs(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int64
+	client := heard(t, func(find bson.Raw) {
+		if _, err := find.LookupErr("singleBatch"); err == nil {
+			asked.Add(1)
+			_, err := find.LookupErr("filter", "_id")
+			assert.NoError(t, err, "a question for the operation time that walks the collection")
+		}
 	})
 	nan, err := bson.ParseDecimal128("-1E+30")
 	require.NoError(t, err)
