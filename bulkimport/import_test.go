@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"strings"
 	"testing"
 
@@ -247,9 +248,11 @@ func testDocumentWithoutItsUniqueValueIsParked(t *testing.T, shared *bundle) {
 	require.Len(t, contents(t, b.target, "c"), 2)
 
 	parked := contents(t, b.client.Database(chunk.SystemDatabase), chunk.ParkedCollection)
-	require.Equal(t, bulkimport.Documents(len(parked)), result.Parked, "no other test parks")
+	maps.DeleteFunc(parked, func(_ chunk.Key, p bson.Raw) bool { // other tests park beside this one
+		return p.Lookup("_id", "m").AsInt64() != int64(b.importer.Migration)
+	})
+	require.Equal(t, bulkimport.Documents(len(parked)), result.Parked)
 	for _, p := range parked {
-		require.Equal(t, int64(b.importer.Migration), p.Lookup("_id", "m").AsInt64())
 		require.Equal(t, int64(b.importer.Migration), p.Lookup("migration").AsInt64())
 		require.Equal(t, "c", p.Lookup("_id", "c").StringValue())
 		_, image := p.Lookup("doc").Binary()
