@@ -204,6 +204,7 @@ func pastDeadline(timeline []metadata.Moment) (ended, found time.Duration, ok bo
 			found = m.At.Sub(fenced) - fenceDeadline
 		case chunk.Open, chunk.AttemptAborted:
 			end = m.At
+		case chunk.Preparing, chunk.Closing, chunk.Published, chunk.AttemptDone: // on the way
 		}
 	}
 	if fenced.IsZero() || end.IsZero() {

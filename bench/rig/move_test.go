@@ -15,8 +15,8 @@ func TestTimesPastTheDeadline(t *testing.T) {
 	t.Parallel()
 
 	start := time.Now()
-	at := func(s chunk.AttemptState, ms time.Duration) metadata.Moment {
-		return metadata.Moment{State: s, At: start.Add(ms * time.Millisecond)}
+	at := func(s chunk.AttemptState, ms int) metadata.Moment {
+		return metadata.Moment{State: s, At: start.Add(time.Duration(ms) * time.Millisecond)}
 	}
 	ended, found, ok := pastDeadline([]metadata.Moment{at(chunk.Preparing, -50), at(chunk.Fencing, 0), at(chunk.AttemptAborting, 1040), at(chunk.AttemptAborted, 1110)})
 	require.True(t, ok)

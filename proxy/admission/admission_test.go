@@ -82,9 +82,9 @@ func in(t *testing.T, g *Gate, database string, p Priority) Pass {
 }
 
 // refused wants a write to be refused.
-func refused(t *testing.T, ctx context.Context, g *Gate, database string, p Priority, want error) { //nolint:revive // t comes first in all helpers
+func refused(t *testing.T, g *Gate, database string, p Priority, want error) {
 	t.Helper()
-	_, err := g.Enter(ctx, database, p, Writes)
+	_, err := g.Enter(t.Context(), database, p, Writes)
 	require.ErrorIs(t, err, want)
 }
 
@@ -105,7 +105,7 @@ func TestTurns(t *testing.T) {
 		synctest.Wait()
 		critical := enter(g, "till", Critical)
 		synctest.Wait()
-		refused(t, t.Context(), g, "late", Normal, ErrQueueFull)
+		refused(t, g, "late", Normal, ErrQueueFull)
 		last := first
 		for i, want := range []chan entered{critical, noisy[0], quiet, noisy[1], noisy[2], noisy[3]} {
 			g.Leave(last, Answered, time.Millisecond)
@@ -132,7 +132,8 @@ func TestGivingUp(t *testing.T) {
 		late := errors.New("late")
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, late)
 		defer cancel()
-		refused(t, ctx, g, "a", Normal, late)
+		_, err := g.Enter(ctx, "a", Normal, Writes)
+		require.ErrorIs(t, err, late)
 		require.Equal(t, Crowd{Limit: 1, Running: 1}, g.State().Writes)
 		other := enter(g, "a", Normal)
 		synctest.Wait()
@@ -152,10 +153,10 @@ func TestBreaker(t *testing.T) {
 		}
 		require.Equal(t, "open", g.State().Breaker)
 		probe := in(t, g, "a", Normal)
-		refused(t, t.Context(), g, "a", Critical, ErrBreaker)
+		refused(t, g, "a", Critical, ErrBreaker)
 		g.Leave(probe, Unreachable, 0)
-		refused(t, t.Context(), g, "a", Critical, ErrBreaker) // the next probe has its time
-		time.Sleep(time.Second)                               //nolint:forbidigo // the bubble's clock
+		refused(t, g, "a", Critical, ErrBreaker) // the next probe has its time
+		time.Sleep(time.Second)                  //nolint:forbidigo // the bubble's clock
 		g.Leave(in(t, g, "a", Batch), Answered, time.Millisecond)
 		require.Equal(t, "returning", g.State().Breaker)
 

@@ -176,6 +176,7 @@ func (g *Gate) Enter(ctx context.Context, database string, p Priority, kind Kind
 		pass := g.let(kind, now)
 		g.mu.Unlock()
 		return pass, nil
+	case passes:
 	}
 	if side.waiting == 0 && g.room(kind, class, now) {
 		pass := g.let(kind, now)
