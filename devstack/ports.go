@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/big"
 	"net"
+	"sync"
 
 	"drover/internal/failure"
 )
@@ -24,9 +25,22 @@ type portPicker struct {
 	err   error
 }
 
-// FreePort gives a port that nobody listens on now.
+// given are the ports that this process was given: one whose server is down for a
+// moment belongs to it all the same.
+var given struct { //nolint:gochecknoglobals // ports are the process's
+	sync.Mutex
+	picker portPicker
+}
+
+// FreePort gives a port that nobody listens on now, and that was not given before.
 func FreePort() (int, error) {
-	p := &portPicker{taken: map[int]bool{}}
+	given.Lock()
+	defer given.Unlock()
+	p := &given.picker
+	if p.taken == nil {
+		p.taken = map[int]bool{}
+	}
+	p.err = nil
 	return p.pick(), p.err
 }
 

@@ -4,6 +4,7 @@ package replsettest
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -38,7 +39,8 @@ type World struct {
 	Lost     bool     // the majority was lost, seen at any pause
 
 	// Answer is how long a member may take to answer a set that is opened from now on;
-	// short by default, as some tests have members that never do.
+	// short by default, as some tests have members that never do, but long beside what
+	// members that are well take on this machine now.
 	Answer time.Duration
 
 	mu   sync.Mutex
@@ -56,7 +58,7 @@ func New(l remediation.Layout, spares ...string) (*World, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &World{Sim: sim, Layout: l, Hosts: sim.Hosts(), Answer: 500 * time.Millisecond}
+	w := &World{Sim: sim, Layout: l, Hosts: sim.Hosts()}
 	for i, s := range l.Slots {
 		w.Machines = append(w.Machines, remediation.Machine{Host: w.Hosts[i], Zone: s.Zone, Instance: s.Instance})
 	}
@@ -69,19 +71,52 @@ func New(l remediation.Layout, spares ...string) (*World, error) {
 	oplog := bson.D{{Key: "resource", Value: bson.D{{Key: "db", Value: "local"}, {Key: "collection", Value: "oplog.rs"}}}, {Key: "actions", Value: bson.A{"collStats"}}}
 	sim.AddUser(chunk.RemediatorUser, shard.Password(secret, ShardName, chunk.RemediatorUser), cluster, oplog)
 	sim.Advance(3 * time.Minute)
-	w.Set, err = w.Open(SetName)
-	return w, err
+	if w.Answer, err = w.patience(); err == nil {
+		w.Set, err = w.Open(SetName)
+	}
+	if err != nil {
+		_ = sim.Close() // the first error counts
+		return nil, err
+	}
+	return w, nil
+}
+
+// What a member may take to answer: at least so long, and so many times of what all of
+// them take together while the world is made.
+const (
+	leastAnswer  = 500 * time.Millisecond
+	timesHealthy = 20
+)
+
+// patience measures how long members take that are well: on a busy machine one of them
+// must not be taken for dead.
+func (w *World) patience() (time.Duration, error) {
+	set, err := w.connect(SetName, time.Minute)
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	began := time.Now()
+	_, err = set.Look(ctx)
+	took := time.Since(began)
+	return max(leastAnswer, timesHealthy*took), errors.Join(err, set.Close(ctx))
 }
 
 // Open connects to the set under a name.
 func (w *World) Open(name string) (*replset.ReplicaSet, error) {
-	set, err := replset.Open(chunk.Shard{Name: ShardName, URI: w.Sim.URI(), Capabilities: chunk.Capabilities{SetName: name}}, secret, replset.Options{
-		Machines: w.inventory, Nodes: w, Answer: w.Answer, Confirm: 10 * time.Second, Pause: w.pause,
-	})
+	set, err := w.connect(name, w.Answer)
 	if err == nil {
 		w.open = append(w.open, set)
 	}
 	return set, err
+}
+
+// connect connects to the set under a name, whose members may take so long to answer.
+func (w *World) connect(name string, answer time.Duration) (*replset.ReplicaSet, error) {
+	return replset.Open(chunk.Shard{Name: ShardName, URI: w.Sim.URI(), Capabilities: chunk.Capabilities{SetName: name}}, secret, replset.Options{
+		Machines: w.inventory, Nodes: w, Answer: answer, Confirm: 10 * time.Second, Pause: w.pause,
+	})
 }
 
 // Close ends everything.
