@@ -73,12 +73,14 @@ placement:
 	require.Contains(t, out, "pin of "+string(f.hot.Chunk.ID)+" (line 7) wants it on shard "+c)
 	require.Zero(t, f.on(c), "a diff changes nothing")
 
-	status, out, errs = f.drover("apply", "-f", file, "--yes", "--burn-in", "1s")
+	status, out, errs = f.drover("apply", "-f", file, "--yes", "--burn-in", "1h") // nothing ends before it is told to
 	require.Zero(t, status, errs+out)
 	require.Contains(t, out, "started as rebalance/reconcile")
 	status, _, errs = f.drover("shard", "drain", c, "--yes")
 	require.Equal(t, 1, status)
 	require.Contains(t, errs, "rebalance/reconcile moves chunks to it", "the intent that it fights is named")
+	f.await("burn-in", inBurnIn)
+	f.ask(contract.CompleteUpdate)
 	f.ends("rebalance/reconcile")
 	status, out, _ = f.drover("diff", "-f", file)
 	require.Zero(t, status, out)
