@@ -4,9 +4,7 @@ import (
 	"io"
 	"net"
 	"os"
-	"runtime"
 	"syscall"
-	"unsafe"
 )
 
 // Conn is a TCP connection. One goroutine may read it and one write to it at a time.
@@ -79,7 +77,7 @@ func (t *transfer) run(b []byte, wait func(func(uintptr) bool) error) (int, erro
 
 // receive takes what is there.
 func (t *transfer) receive(fd uintptr) bool {
-	n, errno := t.call(syscall.SYS_RECVFROM, fd, syscall.MSG_DONTWAIT)
+	n, errno := receive(fd, t.buf)
 	if errno == syscall.EAGAIN {
 		return false
 	}
@@ -90,7 +88,7 @@ func (t *transfer) receive(fd uintptr) bool {
 // send gives what there is room for, until nothing is left.
 func (t *transfer) send(fd uintptr) bool {
 	for t.n < len(t.buf) {
-		n, errno := t.call(syscall.SYS_SENDTO, fd, syscall.MSG_DONTWAIT|syscall.MSG_NOSIGNAL)
+		n, errno := send(fd, t.buf[t.n:])
 		if errno == syscall.EAGAIN {
 			return false
 		}
@@ -101,19 +99,6 @@ func (t *transfer) send(fd uintptr) bool {
 		t.n += n
 	}
 	return true
-}
-
-// call makes one system call about what is left of the buffer. It does not wait.
-func (t *transfer) call(trap, fd, flags uintptr) (int, syscall.Errno) {
-	rest := t.buf[t.n:]
-	for {
-		n, _, errno := syscall.RawSyscall6(trap, fd, uintptr(unsafe.Pointer(unsafe.SliceData(rest))), uintptr(len(rest)), flags, 0, 0) //nolint:gosec // memory that lives as long as the call
-		if errno == syscall.EINTR {
-			continue
-		}
-		runtime.KeepAlive(rest)
-		return int(n), errno
-	}
 }
 
 // fail gives a failed call the form that package net gives it.
