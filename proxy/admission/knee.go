@@ -31,7 +31,7 @@ const (
 	// probeLength is how long one lasts that has seen little, probeLongest one that
 	// has seen nothing.
 	probeLength  = 300 * time.Millisecond
-	probeLongest = time.Second
+	probeLongest = 500 * time.Millisecond
 	// calmSamples are enough to learn from, fewSamples the least.
 	calmSamples = 8
 	fewSamples  = 2
@@ -54,6 +54,7 @@ type knee struct {
 	alone   time.Duration // of an answer without company; 0: not known
 	calm    mean          // answers without company since alone was learned
 	learned time.Time     // when alone was learned
+	tried   time.Time     // when a probe learned nothing
 	doubted int64         // the turn in which it was doubted
 	probing time.Time     // when the probe began; zero: none
 
@@ -113,7 +114,7 @@ func (k *knee) add(now time.Time, s sample) {
 		k.learn(now)
 	}
 	k.doubt(now)
-	if k.last > fine && k.full && turn(now) > turn(k.learned) {
+	if k.last > fine && k.full && turn(now) > max(turn(k.learned), turn(k.tried)) {
 		k.probing, k.calm, k.window = now, mean{}, mean{}
 		return
 	}
@@ -135,7 +136,8 @@ func (k *knee) add(now time.Time, s sample) {
 func turn(t time.Time) int64 { return t.UnixNano() / int64(probeEvery) }
 
 // look ends a probe that has seen enough, or lasts too long. One that could not even
-// empty the shard in all its time halves the limit, and is soon repeated.
+// empty the shard in all its time halves the limit. It is repeated in the next turn only:
+// what kept it may have been single requests that take long, and all others waited.
 func (k *knee) look(now time.Time) {
 	if k.probing.IsZero() {
 		return
@@ -145,10 +147,11 @@ func (k *knee) look(now time.Time) {
 		k.learn(now)
 	case lasted < probeLongest:
 		return
-	case k.calm.n == 0 && k.limit > k.least:
-		k.limit = max(k.least, k.limit/2)
 	default:
-		k.learned = now // tried, at least
+		k.tried = now
+		if k.calm.n == 0 {
+			k.limit = max(k.least, k.limit/2)
+		}
 	}
 	k.probing, k.calm = time.Time{}, mean{}
 }

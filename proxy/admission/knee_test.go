@@ -326,3 +326,24 @@ func TestDoubt(t *testing.T) {
 		})
 	})
 }
+
+// TestProbeThatLearnsNothing, because single requests take long, is short, and made once
+// in its turn: all others wait for it.
+func TestProbeThatLearnsNothing(t *testing.T) {
+	t.Parallel()
+
+	k := newKnee(4, 200)
+	start := time.Unix(0, 1000*int64(probeEvery))
+	k.alone, k.learned, k.last, k.full = 10*time.Millisecond, start.Add(-probeEvery), 2*fine, true
+	slow := sample{took: 20 * time.Millisecond, beside: 10, crowded: true}
+	k.add(start, slow)
+	require.InDelta(t, 1, k.room(), 0)
+	k.look(start.Add(probeLongest - 1))
+	require.InDelta(t, 1, k.room(), 0)
+	k.look(start.Add(probeLongest))
+	require.InDelta(t, firstLimit/2, k.room(), 0, "the queue may be what kept it")
+	k.add(start.Add(probeLongest+time.Millisecond), slow)
+	require.InDelta(t, firstLimit/2, k.room(), 0, "it was made in this turn")
+	k.add(start.Add(probeEvery), slow)
+	require.InDelta(t, 1, k.room(), 0)
+}
