@@ -135,7 +135,7 @@ func (p *Proxied) Through(ctx context.Context, collection string, doc bson.Raw) 
 
 // equality reports whether a filter with the value finds what has exactly it.
 func equality(v bson.RawValue) bool {
-	switch v.Type { //nolint:exhaustive // the others do
+	switch v.Type {
 	case bson.TypeNull, bson.TypeUndefined, bson.TypeRegex, bson.TypeArray:
 		return false
 	case bson.TypeEmbeddedDocument: // a filter whose names begin with $ is one of operators

@@ -167,8 +167,12 @@ func (q *Asked) sum(ctx context.Context, w walk, out map[string]Sum) error {
 		}
 	}
 	cursor, err := q.Database.RunCommandCursor(ctx, bson.D{
-		{Key: "aggregate", Value: w.collection}, {Key: "pipeline", Value: pipeline}, {Key: "cursor", Value: bson.D{}},
-		{Key: "hint", Value: w.index}, {Key: "allowDiskUse", Value: true}, {Key: "readConcern", Value: concern},
+		{Key: "aggregate", Value: w.collection},
+		{Key: "pipeline", Value: pipeline},
+		{Key: "cursor", Value: bson.D{}},
+		{Key: "hint", Value: w.index},
+		{Key: "allowDiskUse", Value: true},
+		{Key: "readConcern", Value: concern},
 	}, options.RunCmd().SetReadPreference(preference))
 	if err != nil {
 		return err

@@ -406,11 +406,11 @@ func TestUnfinishedComparisonIsAnError(t *testing.T) {
 			return errBroken
 		},
 		"order": func(_ *world, v *validation.Validator) error {
-			v.Target.(*side).break_ = func(docs []bson.Raw) []bson.Raw { slices.Reverse(docs); return docs } //nolint:forcetypeassert // the test's own
+			v.Target.(*side).break_ = func(docs []bson.Raw) []bson.Raw { slices.Reverse(docs); return docs }
 			return nil
 		},
 		"twice": func(_ *world, v *validation.Validator) error {
-			v.Source.(*side).break_ = func(docs []bson.Raw) []bson.Raw { return append(docs[:1:1], docs...) } //nolint:forcetypeassert // the test's own
+			v.Source.(*side).break_ = func(docs []bson.Raw) []bson.Raw { return append(docs[:1:1], docs...) }
 			return nil
 		},
 		"DDL": func(w *world, _ *validation.Validator) error {
