@@ -73,15 +73,7 @@ placement:
 	require.Contains(t, out, "pin of "+string(f.hot.Chunk.ID)+" (line 7) wants it on shard "+c)
 	require.Zero(t, f.on(c), "a diff changes nothing")
 
-	status, out, errs = f.drover("apply", "-f", file, "--yes", "--burn-in", "1h") // nothing ends before it is told to
-	require.Zero(t, status, errs+out)
-	require.Contains(t, out, "started as rebalance/reconcile")
-	status, _, errs = f.drover("shard", "drain", c, "--yes")
-	require.Equal(t, 1, status)
-	require.Contains(t, errs, "rebalance/reconcile moves chunks to it", "the intent that it fights is named")
-	f.await("burn-in", inBurnIn)
-	f.ask(contract.CompleteUpdate)
-	f.ends("rebalance/reconcile")
+	f.appliesAndFights(file, c)
 	status, out, _ = f.drover("diff", "-f", file)
 	require.Zero(t, status, out)
 	status, out, errs = f.drover("placement", "explain", `"`+f.hotOrigin()+`"`, "--db", "app")
@@ -113,6 +105,21 @@ placement:
 	require.Zero(t, f.on(a), "it is empty")
 	f.check(false)
 	f.removes(a)
+}
+
+// appliesAndFights lets a file move a chunk to a shard, refuses meanwhile to empty that
+// shard, and ends the move.
+func (f *fleet) appliesAndFights(file, to string) {
+	f.t.Helper()
+	status, out, errs := f.drover("apply", "-f", file, "--yes", "--burn-in", "1h") // nothing ends before it is told to
+	require.Zero(f.t, status, errs+out)
+	require.Contains(f.t, out, "started as rebalance/reconcile")
+	status, _, errs = f.drover("shard", "drain", to, "--yes")
+	require.Equal(f.t, 1, status)
+	require.Contains(f.t, errs, "rebalance/reconcile moves chunks to it", "the intent that it fights is named")
+	f.await("burn-in", inBurnIn)
+	f.ask(contract.CompleteUpdate)
+	f.ends("rebalance/reconcile")
 }
 
 // settingsAndBack lets one proxy try settings, then both, and rolls back: two processes,

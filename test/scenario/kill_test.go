@@ -12,7 +12,6 @@ import (
 // killedAt lets a worker die at a place and another one go on.
 func killedAt(t *testing.T, point string) {
 	t.Helper()
-	t.Parallel()
 
 	f := newFleet(t)
 	first := f.startWorker("dies", "--die-at", point)
@@ -34,12 +33,35 @@ func (f *fleet) awaitDeath(p *process, point string) {
 	}
 }
 
-func TestWorkerKilledInImport(t *testing.T)            { killedAt(t, "import.stored") }
-func TestWorkerKilledInReplication(t *testing.T)       { killedAt(t, "lane.written") }
-func TestWorkerKilledBehindFence(t *testing.T)         { killedAt(t, "switch.fenced") }
-func TestWorkerKilledBeforePublish(t *testing.T)       { killedAt(t, "switch.ready") }
-func TestWorkerKilledBehindPublish(t *testing.T)       { killedAt(t, "switch.published") }
-func TestWorkerKilledBetweenGrantAndOpen(t *testing.T) { killedAt(t, "switch.granted") }
+func TestWorkerKilledInImport(t *testing.T) {
+	t.Parallel()
+	killedAt(t, "import.stored")
+}
+
+func TestWorkerKilledInReplication(t *testing.T) {
+	t.Parallel()
+	killedAt(t, "lane.written")
+}
+
+func TestWorkerKilledBehindFence(t *testing.T) {
+	t.Parallel()
+	killedAt(t, "switch.fenced")
+}
+
+func TestWorkerKilledBeforePublish(t *testing.T) {
+	t.Parallel()
+	killedAt(t, "switch.ready")
+}
+
+func TestWorkerKilledBehindPublish(t *testing.T) {
+	t.Parallel()
+	killedAt(t, "switch.published")
+}
+
+func TestWorkerKilledBetweenGrantAndOpen(t *testing.T) {
+	t.Parallel()
+	killedAt(t, "switch.granted")
+}
 
 // TestFencedShardRestarts kills the source's server while it is fenced. The
 // fence is data on the shard: it holds over the restart, and the attempt goes

@@ -27,7 +27,7 @@ func (f *fleet) showMove() {
 	text, _ := json.MarshalIndent(st, "", " ") // an empty one says as much
 	f.t.Logf("--- the move (%v) ---\n%s", err, text)
 	id := starter.MigrateID(f.hot.Chunk.ID)
-	if _, err := f.temporal.DescribeWorkflowExecution(ctx, id, ""); err != nil {
+	if _, err := f.temporal.DescribeWorkflow(ctx, id, ""); err != nil {
 		f.t.Logf("--- its workflow: %v", err)
 		return
 	}
