@@ -6,8 +6,11 @@ import (
 	"strings"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"drover/chunk"
 	"drover/contract"
+	"drover/internal/failure"
 	"drover/internal/pause"
 	"drover/validation"
 )
@@ -77,17 +80,28 @@ func (p ownMarks) Write(ctx context.Context) (m validation.Mark, err error) {
 	if m.At, err = p.e.from.WriteMarker(ctx, m.Marker); err != nil {
 		return m, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, findMarkerFor)
+	m.Seq, _, err = p.a.awaitMarker(ctx, p.in.From.Shard, m.Marker, from)
+	return m, err
+}
+
+// awaitMarker waits, for a while, until a marker of just now is captured, and gives its
+// place and its time. Code: validation.no_heartbeat.
+func (a *Activities) awaitMarker(ctx context.Context, name string, m chunk.Marker, from []int64) (seq int64, at bson.Timestamp, err error) {
+	bounded, cancel := context.WithTimeout(ctx, findMarkerFor)
 	defer cancel()
-	seams, err := p.a.Log.FindMarker(ctx, p.in.From.Shard, m.Marker.Key(), from)
+	seams, err := a.Log.FindMarker(bounded, name, m.Key(), from)
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		err = failure.New(failure.Transient, validation.Uncaptured, "no marker of %s was captured for %s: %w", name, findMarkerFor, err).
+			WithHint("look at workflow capture/%s and at drover_capture_lag_seconds", name)
+	}
 	if err != nil {
-		return m, err
+		return 0, at, err
 	}
-	m.Seq = seams[0].Seq
+	seq, at = seams[0].Seq, seams[0].Time
 	for _, s := range seams {
-		m.Seq = min(m.Seq, s.Seq)
+		seq = min(seq, s.Seq)
 	}
-	return m, nil
+	return seq, at, nil
 }
 
 // Passed implements [validation.Markers].

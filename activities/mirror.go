@@ -94,8 +94,10 @@ func addMirrored(report *contract.MirrorReport, round validation.Mirrored) {
 	report.Different += int64(len(round.Different))
 	report.Examples = append(report.Examples, round.Different...)
 	report.Examples = report.Examples[:min(len(report.Examples), mirrorExamples)]
-	report.SourceP50, report.SourceP99 = percentiles(round.SourceTook)
-	report.TargetP50, report.TargetP99 = percentiles(round.TargetTook)
+	if len(round.SourceTook) > 0 {
+		report.SourceP50, report.SourceP99 = percentiles(round.SourceTook)
+		report.TargetP50, report.TargetP99 = percentiles(round.TargetTook)
+	}
 	report.At = time.Now()
 }
 

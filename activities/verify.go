@@ -297,17 +297,8 @@ func (p *heartbeatMarks) Write(ctx context.Context) (m validation.Mark, err erro
 		return m, err
 	}
 	m.Marker = chunk.Marker{Kind: chunk.HeartbeatMarker, Round: round + 1}
-	bounded, cancel := context.WithTimeout(ctx, findMarkerFor)
-	defer cancel()
-	seams, err := p.a.Log.FindMarker(bounded, p.in.From.Shard, m.Marker.Key(), from)
-	if err != nil {
-		if bounded.Err() != nil && ctx.Err() == nil {
-			return m, failure.New(failure.Transient, "validation.no_heartbeat", "no heartbeat of %s was captured for %s: %w", p.in.From.Shard, findMarkerFor, err)
-		}
-		return m, err
-	}
-	m.Seq, m.At = seams[0].Seq, seams[0].Time
-	return m, nil
+	m.Seq, m.At, err = p.a.awaitMarker(ctx, p.in.From.Shard, m.Marker, from)
+	return m, err
 }
 
 // Passed implements [validation.Markers].

@@ -14,7 +14,7 @@ type Strain struct {
 	Cores float64       // that it has
 	Write time.Duration // mean of a write
 	// Other says why the strain is not that of its chunks (a move copies from it or to
-	// it): the shard takes nothing that would add to it, and gives nothing for it.
+	// it): the shard gives nothing for it, and what its chunks keep busy is not known.
 	Other string
 }
 

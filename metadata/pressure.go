@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -114,8 +116,8 @@ func (s *Store) Heats(ctx context.Context) (map[chunk.ID]json.RawMessage, error)
 // KeepHeats keeps the heat of some chunks; what is too old to matter is forgotten.
 func (s *Store) KeepHeats(ctx context.Context, all map[chunk.ID]json.RawMessage) error {
 	ids, heats := make([]string, 0, len(all)), make([]string, 0, len(all))
-	for id, h := range all {
-		ids, heats = append(ids, string(id)), append(heats, string(h))
+	for _, id := range slices.Sorted(maps.Keys(all)) { // two that keep some at once must not wait for each other
+		ids, heats = append(ids, string(id)), append(heats, string(all[id]))
 	}
 	const q = `with old as (delete from chunk_heats where at < clock_timestamp() - $3::interval and chunk <> all($1::text[]))
 		insert into chunk_heats (chunk, heat) select * from unnest($1::text[], $2::jsonb[])

@@ -2,7 +2,6 @@ package starter
 
 import (
 	"context"
-	"fmt"
 
 	"go.temporal.io/api/workflow/v1"
 	"go.temporal.io/sdk/temporal"
@@ -18,10 +17,11 @@ const stuckTask = 3
 // failing lists what Temporal tries again of a workflow's run: its activities that
 // failed and wait for their next try or are at it, and the workflow itself where no
 // worker can run its code.
-func (s *Starter) failing(ctx context.Context, workflowID string) ([]contract.FailingStep, error) {
+func (s *Starter) failing(ctx context.Context, workflowID string) []contract.FailingStep {
+	const asks = "DescribeWorkflowExecution"
 	d, err := s.client.DescribeWorkflowExecution(ctx, workflowID, "")
-	if err != nil {
-		return nil, fmt.Errorf("describe %s: %w", workflowID, err)
+	if err != nil { // what the workflow said is not lost for it
+		return []contract.FailingStep{{Step: asks, Tries: 1, Error: err.Error(), Hint: "what else fails is not known"}}
 	}
 	var out []contract.FailingStep
 	for _, a := range d.GetPendingActivities() {
@@ -35,7 +35,7 @@ func (s *Starter) failing(ctx context.Context, workflowID string) ([]contract.Fa
 			Hint: "its last WorkflowTaskFailed event says why: temporal workflow show -w " + workflowID,
 		})
 	}
-	return out, nil
+	return out
 }
 
 // failingActivity tells of an activity that has failed before, if it has.

@@ -49,8 +49,7 @@ func TestFailingSteps(t *testing.T) {
 		},
 		PendingWorkflowTask: &workflow.PendingWorkflowTaskInfo{Attempt: stuckTask + 1},
 	}})
-	got, err := s.failing(t.Context(), "migrate/app/0001")
-	require.NoError(t, err)
+	got := s.failing(t.Context(), "migrate/app/0001")
 	require.Equal(t, []contract.FailingStep{
 		{Step: "ImportChunk", Tries: 3, Code: "s3.full", Error: "bucket drover is full", Hint: "make room", Next: next},
 		{Step: "CheckGate", Tries: 1, Code: "x", Error: "gone"},

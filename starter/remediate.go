@@ -56,8 +56,8 @@ func (s *Starter) RemediationStatus(ctx context.Context, shard string) (contract
 	if err := v.Get(&st); err != nil {
 		return st, err
 	}
-	st.Failing, err = s.failing(ctx, contract.RemediateID(shard))
-	return st, err
+	st.Failing = s.failing(ctx, contract.RemediateID(shard))
+	return st, nil
 }
 
 // AbortRemediation ends a run after the operation that goes on.

@@ -101,8 +101,8 @@ func (s *Starter) Status(ctx context.Context, id chunk.ID) (contract.Status, err
 	if err := v.Get(&st); err != nil {
 		return st, err
 	}
-	st.Failing, err = s.failing(ctx, MigrateID(id))
-	return st, err
+	st.Failing = s.failing(ctx, MigrateID(id))
+	return st, nil
 }
 
 // PlanSwitch asks the workers what a switch of a running move would meet and do

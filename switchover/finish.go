@@ -165,26 +165,18 @@ func (s *Switcher) Abandon(ctx context.Context, id chunk.AttemptID, reason strin
 	if err := src.LiftFence(ctx, at.Source, id); err != nil {
 		return s.unlessReached(ctx, id, fmt.Errorf("lift the fence: %w", err), chunk.AttemptAborted)
 	}
-	if err := together(ctx,
-		func(ctx context.Context) error { return wrapped("grant the source", s.grant(ctx, src, at.Source, id)) },
-		func(ctx context.Context) error {
-			return wrapped("restore TTL of the source", src.RestoreTTL(ctx, at.Source, id))
-		},
-	); err != nil {
-		return s.unlessReached(ctx, id, err, chunk.AttemptAborted)
+	// Applications have the source back whatever becomes of TTL, and one whose grant is
+	// void restores none.
+	if err := s.grant(ctx, src, at.Source, id); err != nil {
+		return s.unlessReached(ctx, id, fmt.Errorf("grant the source: %w", err), chunk.AttemptAborted)
+	}
+	if err := src.RestoreTTL(ctx, at.Source, id); err != nil {
+		return s.unlessReached(ctx, id, fmt.Errorf("restore TTL of the source: %w", err), chunk.AttemptAborted)
 	}
 	if _, err := s.Ledger.Advance(ctx, id, chunk.AttemptAborting, chunk.AttemptAborted, AdvanceOptions{}); err != nil {
 		return s.unlessReached(ctx, id, err, chunk.AttemptAborted)
 	}
 	return nil
-}
-
-// wrapped says what failed, if it did.
-func wrapped(what string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", what, err)
 }
 
 // giveUp decides that an attempt goes back. It gives one that is aborting, or

@@ -22,22 +22,23 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // fleet is one set of rows and two shards, for tests of single steps. Its shards can
 // be down, or hold every call until their context ends.
 type fleet struct {
-	mu      sync.Mutex
-	rows    map[chunk.AttemptID]*switchover.Attempt
-	down    map[string]error // by shard
-	hang    map[string]bool
-	granted map[chunk.PlacementID]chunk.AttemptID
-	opened  map[chunk.PlacementID]chunk.AttemptID
-	fenced  map[chunk.PlacementID]int64 // lease of the fence
-	ttl     map[chunk.PlacementID]string
-	owes    []string // hosts that a barrier cannot reach
-	behind  bool     // no lane passes a marker
-	reigns  []int64  // terms of the source's primary, one for each question; the last one stays
-	markers []chunk.Marker
-	owed    []switchover.Owed
-	created int      // times that roles were made
-	met     []string // shards that were asked who their primary is
-	paid    []string
+	mu        sync.Mutex
+	rows      map[chunk.AttemptID]*switchover.Attempt
+	down      map[string]error // by shard
+	hang      map[string]bool
+	granted   map[chunk.PlacementID]chunk.AttemptID
+	opened    map[chunk.PlacementID]chunk.AttemptID
+	fenced    map[chunk.PlacementID]int64 // lease of the fence
+	ttl       map[chunk.PlacementID]string
+	owes      []string // hosts that a barrier cannot reach
+	behind    bool     // no lane passes a marker
+	reigns    []int64  // terms of the source's primary, one for each question; the last one stays
+	markers   []chunk.Marker
+	owed      []switchover.Owed
+	created   int      // times that roles were made
+	ttlBroken bool     // restoring TTL fails at once
+	met       []string // shards that were asked who their primary is
+	paid      []string
 }
 
 var errDown = errors.New("the shard does not answer")
@@ -277,6 +278,9 @@ func (s *fleetSide) ParkTTL(ctx context.Context, p chunk.Placement, _ chunk.Atte
 }
 
 func (s *fleetSide) RestoreTTL(ctx context.Context, p chunk.Placement, _ chunk.AttemptID) error {
+	if s.f.ttlBroken {
+		return errDown
+	}
 	return s.call(ctx, func() error { s.f.ttl[p.ID] = "restored"; return nil })
 }
 
@@ -293,6 +297,22 @@ func TestWayBackNeedsNoTarget(t *testing.T) {
 		require.Equal(t, state == chunk.Preparing || state == chunk.AttemptAborting, f.created > 0, "roles that may be missing are made, and only these")
 		require.EqualValues(t, 1, f.granted[placementA.ID])
 	}
+}
+
+// Applications have the source back whatever becomes of its TTL indexes; the attempt
+// stays open until these are restored too.
+func TestWayBackGrantsBeforeTTL(t *testing.T) {
+	t.Parallel()
+
+	f := newFleet(chunk.Fencing)
+	f.ttlBroken = true
+	require.ErrorIs(t, f.switcher().Abandon(t.Context(), 1, "test"), errDown)
+	require.EqualValues(t, 1, f.granted[placementA.ID])
+	require.Equal(t, chunk.AttemptAborting, f.state(1))
+	f.ttlBroken = false
+	require.NoError(t, f.switcher().Abandon(t.Context(), 1, "test"))
+	require.Equal(t, chunk.AttemptAborted, f.state(1))
+	require.Equal(t, "restored", f.ttl[placementA.ID])
 }
 
 // A metadata whose server was exchanged may have forgotten the publish: then the

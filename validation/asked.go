@@ -14,7 +14,7 @@ import (
 // and chance decide nothing.
 func decides(command bson.Raw) bool {
 	name, _ := readOf(command)
-	if slices.ContainsFunc([]string{"filter", "query", "projection", "pipeline"}, func(field string) bool {
+	if slices.ContainsFunc([]string{"filter", "query", "projection", "pipeline", "let"}, func(field string) bool {
 		v, err := command.LookupErr(field)
 		return err == nil && wavers(v, 0)
 	}) {

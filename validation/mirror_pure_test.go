@@ -39,6 +39,7 @@ func TestReadsThatDecide(t *testing.T) {
 	for text, want := range map[string]bool{
 		`{"find":"c","filter":{"a":{"$in":[1,{"b":"$$ROOT"}]}}}`:                                                      true,
 		`{"find":"c","filter":{"$expr":{"$lt":["$t","$$NOW"]}}}`:                                                      false,
+		`{"find":"c","filter":{"$expr":{"$lt":["$t","$$n"]}},"let":{"n":"$$NOW"}}`:                                    false,
 		`{"count":"c","query":{"$expr":{"$lt":[{"$rand":{}},0.5]}}}`:                                                  false,
 		`{"aggregate":"c","pipeline":[]}`:                                                                             false,
 		`{"aggregate":"c","pipeline":[{"$match":{"a":1}},{"$match":{"b":1}},{"$count":"n"}]}`:                         true,

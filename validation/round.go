@@ -63,33 +63,39 @@ func (v *Validator) Run(ctx context.Context, collections []string) (Result, erro
 	return r.result, nil
 }
 
-// newMark writes a marker and waits for the lanes. Lanes keep the name of their
-// newest marker only: one that another marker has overtaken is never seen, so that
-// each is waited for a while and then a newer one is written, which covers it. Lanes
-// that pass none for long are too slow for any comparison.
+// newMark writes a marker and waits for the capture and the lanes. Each is waited for a
+// while, and then a newer one is written, which covers it. Lanes that pass none for long
+// are too slow for any comparison.
 func (r *run) newMark(ctx context.Context) error {
 	began := time.Now()
 	for tries := 1; ; tries++ {
-		m, err := r.Markers.Write(ctx)
-		if err != nil {
-			return fmt.Errorf("write a validate marker: %w", err)
-		}
-		patient, cancel := context.WithTimeout(ctx, r.Settings.MarkerPatience)
-		err = r.Markers.Passed(patient, m)
-		late := patient.Err() != nil && ctx.Err() == nil
-		cancel()
+		m, late, err := r.tryMark(ctx)
 		switch {
 		case err == nil:
 			r.mark = m
 			return nil
 		case !late:
-			return fmt.Errorf("wait for the lanes to pass %s: %w", m.Marker.Key(), err)
+			return err
 		case time.Since(began) >= r.Settings.LanesPatience:
 			return failure.New(failure.Transient, "validation.lanes_behind", "the lanes passed none of %d markers within %v: %w",
 				tries, r.Settings.LanesPatience, err).
 				WithHint("the validation begins again; drover migrate status says what holds the lanes, and whether they ever get through")
 		}
 	}
+}
+
+// tryMark writes one marker and waits for it. What took too long may be tried again.
+func (r *run) tryMark(ctx context.Context) (m Mark, late bool, err error) {
+	m, err = r.Markers.Write(ctx)
+	if err != nil {
+		return m, failure.HasCode(err, Uncaptured), fmt.Errorf("write a validate marker: %w", err)
+	}
+	patient, cancel := context.WithTimeout(ctx, r.Settings.MarkerPatience)
+	defer cancel()
+	if err := r.Markers.Passed(patient, m); err != nil {
+		return m, patient.Err() != nil && ctx.Err() == nil, fmt.Errorf("wait for the lanes to pass %s: %w", m.Marker.Key(), err)
+	}
+	return m, false, nil
 }
 
 // bracket writes the marker that ends what was read since the last one, and

@@ -52,11 +52,16 @@ type Mark struct {
 
 // Markers brackets the reads.
 type Markers interface {
-	// Write inserts the next validate marker on the source's shard with majority.
+	// Write writes a marker on the source's shard with majority, or waits for one that is
+	// written after the call, and for its place in the captured log. Code where that takes
+	// long: [Uncaptured].
 	Write(ctx context.Context) (Mark, error)
-	// Passed returns when every lane has passed the marker, by a majority read.
+	// Passed returns when every lane has passed the marker's place, by a majority read.
 	Passed(ctx context.Context, m Mark) error
 }
+
+// Uncaptured is the code of a marker that was written and is not captured in time.
+const Uncaptured = "validation.no_heartbeat"
 
 // Log is the captured log, read by the validator itself.
 type Log interface {
@@ -109,7 +114,7 @@ type Settings struct {
 	Suspects int // documents remembered for rereading at most, 100,000
 	Reports  int // mismatches reported one by one at most, 1,000
 
-	MarkerPatience time.Duration // until a marker that no lane has passed is taken for overtaken, 30 s
+	MarkerPatience time.Duration // until another marker is written, 30 s
 	LanesPatience  time.Duration // until lanes that pass no marker at all end the comparison, 10 min
 }
 

@@ -44,8 +44,7 @@ const (
 // it they wait for each other on the shard, where a switch must wait for them, and
 // nothing is done sooner. What they take one by one is learned whenever one is alone,
 // and where that never happens though some already have to wait for room, by letting
-// in one at a time for a moment (a probe): nobody waits for a probe who would not wait
-// without it.
+// in one at a time for a moment (a probe).
 // A limit that is used, and at which answers are quick, grows.
 type knee struct {
 	least, most float64
