@@ -348,6 +348,7 @@ func (l *Lane) save(ctx context.Context) error {
 // patiently runs one piece of work against the target until it is done or can't
 // be: while the target is down the lane waits.
 func (l *Lane) patiently(ctx context.Context, work func(context.Context) error) error {
+	internals := 0 // in a row: an outage before them says nothing about them
 	for try := 0; ; try++ {
 		attempt, cancel := unhurried(ctx, l.cfg.Limits.Try)
 		err := work(attempt)
@@ -359,7 +360,11 @@ func (l *Lane) patiently(ctx context.Context, work func(context.Context) error) 
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if !timedOut && !passing(err, try) {
+		internals++
+		if !mongocode.Has(err, internalError) {
+			internals = 0
+		}
+		if !timedOut && !passing(err, internals) {
 			return l.refused(err)
 		}
 		l.cfg.Metrics.retries.Inc()
@@ -396,10 +401,11 @@ const (
 	internalErrors = 30
 )
 
-// passing reports whether an error of the target may be gone at the next try.
-func passing(err error, try int) bool {
+// passing reports whether an error of the target, the last of so many internal ones in a
+// row, may be gone at the next try.
+func passing(err error, internals int) bool {
 	return mongocode.IsRetryable(err) || mongocode.IsNoSuchTransaction(err) || errors.Is(err, errMoved) ||
-		mongocode.Has(err, internalError) && !isTooLarge(err) && try < internalErrors
+		mongocode.Has(err, internalError) && !isTooLarge(err) && internals <= internalErrors
 }
 
 // refused gives an error of the target its meaning for the lane.
