@@ -198,7 +198,7 @@ func worldOn(t testing.TB, server *testkit.ShardServer, client *mongo.Client) *w
 		Fold:    FoldOptions{SortNewFields: true},
 		Limits:  Limits{IdleSave: 20 * time.Millisecond, IdleCheck: 20 * time.Millisecond, ParkedRetry: 5 * time.Millisecond},
 		Logger:  slog.New(slog.DiscardHandler),
-		Backoff: func(int) time.Duration { return 5 * time.Millisecond },
+		Backoff: func(try int) time.Duration { return min(5*time.Millisecond<<min(try, 6), 200*time.Millisecond) }, // thirty of them outlast a start of the server
 	}
 	w.mark(chunk.StartMarker, 0)
 	return w
