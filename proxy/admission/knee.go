@@ -93,7 +93,7 @@ func (k *knee) room() float64 {
 type sample struct {
 	took    time.Duration
 	beside  int  // of its kind that ran when it came, itself too; slow ones do not count
-	calm    bool // nobody came after it either
+	calm    bool // it found nobody there, and left nobody behind
 	crowded bool // others wait for room
 }
 
