@@ -182,7 +182,7 @@ func (w *cloning) replay(ctx context.Context) error {
 // replayOne applies the log of one placement with a lane of its own, which goes on
 // where its checkpoint stands.
 func (w *cloning) replayOne(ctx context.Context, log *cloneLog, start time.Time, windows replication.Windows, before int64) (events int64, err error) {
-	p, err := w.a.partitionOf(log.place.Database)
+	p, err := partitionOf(log.place.Database, w.a.Settings.Partitions)
 	if err != nil {
 		return 0, err
 	}
@@ -250,10 +250,10 @@ func (w *cloning) replayOne(ctx context.Context, log *cloneLog, start time.Time,
 	return s.Applied, err
 }
 
-// partitionOf gives the partition that holds a physical database's events.
-func (a *Activities) partitionOf(database string) (int32, error) {
+// partitionOf gives the partition, of n, that holds a physical database's events.
+func partitionOf(database string, n int32) (int32, error) {
 	e := event.Event{Database: database}
-	return e.Partition(a.Settings.Partitions, event.ByDatabase)
+	return e.Partition(n, event.ByDatabase)
 }
 
 // cloneWindows are an import's windows; what was not imported all comes from events.

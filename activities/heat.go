@@ -26,8 +26,7 @@ const (
 // captured log has it. Reads leave no trace there.
 func (a *Activities) heat(ctx context.Context, in contract.RegisterInput, db chunk.Database, r chunk.Route) ([]chunk.Weighed, error) {
 	h := newHeat(db, r.Placement.Database, time.Now().Add(-heatFor))
-	placed := event.Event{Database: r.Placement.Database}
-	p, err := placed.Partition(a.Settings.Partitions, event.ByDatabase)
+	p, err := partitionOf(r.Placement.Database, a.Settings.Partitions)
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ import (
 	"drover/validation"
 )
 
-// probe writes a marker and waits until every lane has passed it.
+// probe writes a marker and waits until the lane has passed it.
 func (a *Activities) probe(ctx context.Context, in contract.DirectionInput) (time.Duration, error) {
 	e, err := a.ends(ctx, in)
 	if err != nil {
@@ -42,10 +42,14 @@ func (a *Activities) probe(ctx context.Context, in contract.DirectionInput) (tim
 // marker of the migration has overtaken is never seen, and a new one is written.
 const probePatience = 2 * time.Second
 
-// passed waits until every lane of a direction has passed a marker.
+// passed waits until the lane of a direction has passed a marker.
 func (a *Activities) passed(ctx context.Context, e ends, in contract.DirectionInput, key string) error {
+	p, err := partitionOf(in.From.Database, a.Settings.Partitions)
+	if err != nil {
+		return err
+	}
 	for began := time.Now(); ; {
-		ok, err := e.to.PassedMarker(ctx, in.Migration, in.Direction, int(a.Settings.Partitions), key)
+		ok, err := e.to.PassedMarker(ctx, in.Migration, in.Direction, p, key)
 		if err != nil {
 			return err
 		}
@@ -53,7 +57,7 @@ func (a *Activities) passed(ctx context.Context, e ends, in contract.DirectionIn
 			return nil
 		}
 		if pause.For(ctx, lookAgain(time.Since(began))) != nil {
-			return fmt.Errorf("lanes did not pass %s: %w", key, context.Cause(ctx))
+			return fmt.Errorf("the lane did not pass %s: %w", key, context.Cause(ctx))
 		}
 	}
 }

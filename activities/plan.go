@@ -71,7 +71,7 @@ func (a *Activities) facts(ctx context.Context, in contract.DirectionInput) (f g
 	}
 	f = gate.Facts{
 		Migration: in.Migration, Direction: in.Direction, Last: last.ID, From: in.From, To: in.To, FromCan: set.Shard().Capabilities,
-		FromPrimary: st.Host, FromTerm: st.Term, Grace: a.Switcher.Config.ProxyGrace, Partitions: a.Settings.Partitions,
+		FromPrimary: st.Host, FromTerm: st.Term, Grace: a.Switcher.Config.ProxyGrace,
 		Busy: len(busy.Documents), Catalog: db.CatalogVersion, Token: route.Token,
 	}
 	for _, m := range st.Members {

@@ -234,8 +234,12 @@ func (s *Side) SetForward(ctx context.Context, p chunk.Placement, a chunk.Attemp
 }
 
 // Passed implements [switchover.Side].
-func (s *Side) Passed(ctx context.Context, m chunk.MigrationID, d chunk.AttemptID, key string) (bool, error) {
-	return s.Set.PassedMarker(ctx, m, d, int(s.partitions), key)
+func (s *Side) Passed(ctx context.Context, m chunk.MigrationID, d chunk.AttemptID, source chunk.Placement, key string) (bool, error) {
+	p, err := partitionOf(source.Database, s.partitions)
+	if err != nil {
+		return false, err
+	}
+	return s.Set.PassedMarker(ctx, m, d, p, key)
 }
 
 // Parked implements [switchover.Side].

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -16,6 +17,7 @@ import (
 	"drover/internal/failure"
 	"drover/internal/pause"
 	"drover/metadata"
+	"drover/shard"
 	"drover/validation"
 )
 
@@ -306,25 +308,23 @@ func (p *heartbeatMarks) Passed(ctx context.Context, m validation.Mark) error {
 	return p.a.passedSeq(ctx, p.e, p.in, m)
 }
 
-// passedSeq waits until every lane of a direction has saved a position at or
+// passedSeq waits until the lane of a direction has saved a position at or
 // behind a mark. Unlike the name of the newest marker it can't be overtaken.
 func (a *Activities) passedSeq(ctx context.Context, e ends, in contract.DirectionInput, m validation.Mark) error {
+	p, err := partitionOf(in.From.Database, a.Settings.Partitions)
+	if err != nil {
+		return err
+	}
 	for began := time.Now(); ; {
 		lanes, err := e.to.Lanes(ctx, in.Migration, in.Direction)
 		if err != nil {
 			return err
 		}
-		behind := int(a.Settings.Partitions)
-		for _, l := range lanes {
-			if l.Seq >= m.Seq {
-				behind--
-			}
-		}
-		if behind <= 0 {
+		if slices.ContainsFunc(lanes, func(l shard.LaneState) bool { return l.Partition == p && l.Seq >= m.Seq }) {
 			return nil
 		}
 		if pause.For(ctx, lookAgain(time.Since(began))) != nil {
-			return fmt.Errorf("%d lanes have not passed %s: %w", behind, m.Marker.Key(), context.Cause(ctx))
+			return fmt.Errorf("the lane has not passed %s: %w", m.Marker.Key(), context.Cause(ctx))
 		}
 	}
 }

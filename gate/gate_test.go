@@ -172,7 +172,7 @@ drover_gate_refusals_total{check="lag"} 1
 func TestPlanNamesWhatASwitchWouldTouch(t *testing.T) {
 	t.Parallel()
 	f := gate.Facts{
-		Migration: 7, Direction: 3, Last: 5, Partitions: 4, Busy: 2, Catalog: 9, Token: 11, Grace: 150 * time.Millisecond,
+		Migration: 7, Direction: 3, Last: 5, Busy: 2, Catalog: 9, Token: 11, Grace: 150 * time.Millisecond,
 		From: chunk.Placement{ID: 1, Chunk: "d/0001", Shard: "a", Database: "d_0001_p1"}, To: chunk.Placement{ID: 2, Chunk: "d/0001", Shard: "b", Database: "d_0001_p2"},
 		FromMembers: []string{"a1", "a2"}, FromPrimary: "a1", FromTerm: 4, Proxies: []string{"p1"},
 	}
@@ -184,7 +184,7 @@ func TestPlanNamesWhatASwitchWouldTouch(t *testing.T) {
 	require.Len(t, steps, 8)
 	for _, want := range []string{
 		"roles w_p1_a6 and r_p1_a6 on a", "w_p2_a6", "deadline 1s after fencing (fence-deadline, default)", "members a1, a2", "term 4",
-		"1 live proxies: p1, waited for 150ms", "does not list", "drained/m7/a6/p1/r1", "4 lanes of direction 3", "final/m7/a6/p1/r1", "2 busy documents",
+		"1 live proxies: p1, waited for 150ms", "does not list", "drained/m7/a6/p1/r1", "direction 3", "final/m7/a6/p1/r1", "2 busy documents",
 		"token above 11", "catalog version 9", "open/m7/a6/p2/r1", "role a_p2_m7_d3 goes",
 	} {
 		require.Contains(t, text.String(), want)

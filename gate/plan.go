@@ -21,7 +21,6 @@ type Facts struct {
 	FromTerm    int64
 	Proxies     []string // live ones
 	Grace       time.Duration
-	Partitions  int32
 	Busy        int // documents left for the comparison under the fence
 	Catalog     int64
 	Token       chunk.Token
@@ -54,10 +53,10 @@ func Plan(f Facts, l Limits) []contract.SwitchStep {
 			fmt.Sprintf("%d live proxies: %s, waited for %s", len(f.Proxies), strings.Join(f.Proxies, ", "), f.Grace),
 			drainWay(f.FromCan), "marker " + marker(chunk.DrainedMarker, f.From.ID),
 		}},
-		{Step: "catch up", On: f.To.Shard, Does: "wait until every lane has passed the drained marker", Values: []string{
-			fmt.Sprintf("%d lanes of direction %d", f.Partitions, f.Direction),
+		{Step: "catch up", On: f.To.Shard, Does: "wait until the lane has passed the drained marker", Values: []string{
+			fmt.Sprintf("direction %d", f.Direction),
 		}},
-		{Step: "close", On: f.From.Shard, Does: "drop the read grants, write the final marker, see that the primary is the same, compare busy documents, close the lanes", Values: []string{
+		{Step: "close", On: f.From.Shard, Does: "drop the read grants, write the final marker, see that the primary is the same, compare busy documents, close the lane", Values: []string{
 			fmt.Sprintf("roles r_p%d_a* older than %d", f.From.ID, n), "marker " + marker(chunk.FinalMarker, f.From.ID), fmt.Sprintf("%d busy documents", f.Busy),
 		}},
 		{Step: "publish", On: "metadata", Does: "one transaction: route and token change; the point of no return", Values: []string{

@@ -149,8 +149,7 @@ func (l *Lane) dealsWith(e *event.Event) (ddlAction, string) {
 	case d.Spread != event.ByDatabase:
 		return ddlStop, "the log spreads a collection's documents over partitions"
 	}
-	placed := event.Event{Database: d.Source.Database}
-	if p, err := placed.Partition(d.Partitions, d.Spread); err != nil || p != l.lane.Partition {
+	if p, err := d.partition(); err != nil || p != l.lane.Partition {
 		return ddlIgnore, ""
 	}
 	return ddlFollow, ""

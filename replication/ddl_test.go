@@ -102,6 +102,21 @@ func TestDDLIsFollowedByOneLane(t *testing.T) {
 	require.Equal(t, [3]int{ddlStop: 8}, actions(nil, event.ByDatabase))
 }
 
+// A direction runs lanes only where events of its source can be.
+func TestLanesAreWhereEventsAre(t *testing.T) {
+	t.Parallel()
+	d := Direction{Source: chunk.Placement{Database: "app_0001_p2"}, Partitions: 8}
+	own, err := d.partitions()
+	require.NoError(t, err)
+	of, err := (&event.Event{Database: d.Source.Database, Collection: "c"}).Partition(8, d.Spread)
+	require.NoError(t, err)
+	require.Equal(t, []int32{of}, own)
+	d.Spread = event.ByDocument
+	all, err := d.partitions()
+	require.NoError(t, err)
+	require.Equal(t, []int32{0, 1, 2, 3, 4, 5, 6, 7}, all)
+}
+
 // fakeDefinitions notes what is to be followed.
 type fakeDefinitions struct {
 	mu   sync.Mutex

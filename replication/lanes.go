@@ -4,13 +4,9 @@ import (
 	"context"
 	"sync"
 	"time"
-
-	"go.mongodb.org/mongo-driver/v2/mongo"
-
-	"drover/chunk"
 )
 
-// Lanes is all lanes of one direction, one for each partition.
+// Lanes is all lanes of one direction, one for each partition that can hold events of its source.
 type Lanes struct {
 	cfg   Config
 	lanes []*Lane
@@ -26,7 +22,11 @@ func NewLanes(cfg Config) (*Lanes, error) {
 		cfg.Metrics = NewMetrics(nil)
 	}
 	ls := &Lanes{cfg: cfg, hold: newHold()}
-	for p := range cfg.Direction.Partitions {
+	partitions, err := cfg.Direction.partitions()
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range partitions {
 		l, err := NewLane(cfg, p)
 		if err != nil {
 			return nil, err
@@ -108,20 +108,4 @@ func (ls *Lanes) Rates() Rates {
 // read with majority.
 func (ls *Lanes) ParkedCount(ctx context.Context) (int64, error) {
 	return ParkedCount(ctx, ls.cfg.Target, ls.cfg.Direction.Migration)
-}
-
-// Passed reports whether every lane of a direction has passed the marker, as a
-// majority of the target shard knows it.
-func Passed(ctx context.Context, client *mongo.Client, m chunk.MigrationID, direction chunk.AttemptID, partitions int32, key string) (bool, error) {
-	all, err := ReadCheckpoints(ctx, client, m, direction)
-	if err != nil {
-		return false, err
-	}
-	n := int32(0)
-	for _, c := range all {
-		if c.Marker == key {
-			n++
-		}
-	}
-	return n == partitions && partitions > 0, nil
 }

@@ -89,6 +89,28 @@ func (d Direction) lane(partition int32) chunk.Lane {
 	return chunk.Lane{Migration: d.Migration, Direction: d.Attempt, Partition: partition}
 }
 
+// partitions are those that can hold events of the source's database. In the others
+// there would be nothing to apply, but every marker to save.
+func (d Direction) partitions() ([]int32, error) {
+	if d.Spread == event.ByDatabase {
+		p, err := d.partition()
+		return []int32{p}, err
+	}
+	all := make([]int32, d.Partitions)
+	for p := range all {
+		all[p] = int32(p) //nolint:gosec // less than an int32
+	}
+	return all, nil
+}
+
+// partition is the one that holds all events of the source's database where events
+// are spread by database.
+func (d Direction) partition() (int32, error) {
+	placed := event.Event{Database: d.Source.Database}
+	p, err := placed.Partition(d.Partitions, event.ByDatabase)
+	return p, err //nolint:wrapcheck // says what it is about
+}
+
 // begins reports whether m is the marker that the direction's lanes start at.
 func (d Direction) begins(m *chunk.Marker) bool {
 	if !d.owns(m) {

@@ -255,9 +255,28 @@ func (r *running) wait() error {
 func (w *world) passes(key string) {
 	w.t.Helper()
 	w.until("marker "+key, func() bool {
-		ok, err := Passed(context.Background(), w.client, w.cfg.Direction.Migration, w.cfg.Direction.Attempt, partitions, key)
+		ok, err := w.passed(key)
 		return err == nil && ok
 	})
+}
+
+// passed reports whether every lane has passed the marker, as a majority knows it.
+func (w *world) passed(key string) (bool, error) {
+	all, err := ReadCheckpoints(context.Background(), w.client, w.cfg.Direction.Migration, w.cfg.Direction.Attempt)
+	if err != nil {
+		return false, err
+	}
+	own, err := w.cfg.Direction.partitions()
+	if err != nil {
+		return false, err
+	}
+	n := 0
+	for _, c := range all {
+		if c.Marker == key {
+			n++
+		}
+	}
+	return n == len(own), nil
 }
 
 // until waits for something that the lanes, while they run, must bring about.

@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -93,20 +94,14 @@ func (s *Set) Lanes(ctx context.Context, m chunk.MigrationID, d chunk.AttemptID)
 	return lanes, nil
 }
 
-// PassedMarker reports whether each of the direction's lanes, partitions of them,
-// has the marker as the newest that it passed, read with majority.
-func (s *Set) PassedMarker(ctx context.Context, m chunk.MigrationID, d chunk.AttemptID, partitions int, key string) (bool, error) {
+// PassedMarker reports whether the direction's lane of a partition has the marker as
+// the newest that it passed, read with majority.
+func (s *Set) PassedMarker(ctx context.Context, m chunk.MigrationID, d chunk.AttemptID, partition int32, key string) (bool, error) {
 	lanes, err := s.Lanes(ctx, m, d)
 	if err != nil {
 		return false, err
 	}
-	passed := map[int32]bool{}
-	for _, l := range lanes {
-		if l.Marker == key {
-			passed[l.Partition] = true
-		}
-	}
-	return len(passed) == partitions, nil
+	return slices.ContainsFunc(lanes, func(l LaneState) bool { return l.Partition == partition && l.Marker == key }), nil
 }
 
 // ParkedCount counts the documents of a migration that wait for a unique key,

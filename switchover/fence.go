@@ -203,7 +203,7 @@ func (f *fence) catchUp(ctx context.Context, kind chunk.MarkerKind) error {
 	tick := time.NewTicker(f.Config.LanePoll)
 	defer tick.Stop()
 	for {
-		passed, err := f.dst.Passed(ctx, f.at.Migration, f.at.Direction, m.Key())
+		passed, err := f.dst.Passed(ctx, f.at.Migration, f.at.Direction, f.at.Source, m.Key())
 		if err != nil {
 			return fmt.Errorf("read lanes' checkpoints: %w", err)
 		}

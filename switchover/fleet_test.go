@@ -257,7 +257,7 @@ func (s *fleetSide) SetForward(ctx context.Context, _ chunk.Placement, _ chunk.A
 	return s.nothing(ctx)
 }
 
-func (s *fleetSide) Passed(ctx context.Context, _ chunk.MigrationID, _ chunk.AttemptID, _ string) (passed bool, err error) {
+func (s *fleetSide) Passed(ctx context.Context, _ chunk.MigrationID, _ chunk.AttemptID, _ chunk.Placement, _ string) (passed bool, err error) {
 	return passed, s.call(ctx, func() error { passed = !s.f.behind; return nil })
 }
 

@@ -261,13 +261,13 @@ func (f *fan) SetForward(context.Context, chunk.Placement, chunk.AttemptID, Forw
 }
 
 // Passed implements [Side] for the marker of the placement that leads.
-func (f *fan) Passed(ctx context.Context, _ chunk.MigrationID, direction chunk.AttemptID, key string) (bool, error) {
+func (f *fan) Passed(ctx context.Context, _ chunk.MigrationID, direction chunk.AttemptID, _ chunk.Placement, key string) (bool, error) {
 	var mu sync.Mutex
 	all := true
 	err := f.eachLeg(ctx, func(ctx context.Context, l Leg, side Side) error {
 		// The markers of a step differ in the placement only.
 		own := strings.Replace(key, fmt.Sprintf("/p%d/", f.at.Source.ID), fmt.Sprintf("/p%d/", l.Source.ID), 1)
-		passed, err := side.Passed(ctx, l.Migration, direction, own)
+		passed, err := side.Passed(ctx, l.Migration, direction, l.Source, own)
 		mu.Lock()
 		defer mu.Unlock()
 		all = all && passed

@@ -73,8 +73,8 @@ func (s *recordedSide) WriteMarker(_ context.Context, m chunk.Marker) error {
 	return s.r.note("%s on %s", m.Key(), s.shard)
 }
 
-func (s *recordedSide) Passed(_ context.Context, m chunk.MigrationID, d chunk.AttemptID, key string) (bool, error) {
-	call := fmt.Sprintf("m%d/d%d %s on %s", m, d, key, s.shard)
+func (s *recordedSide) Passed(_ context.Context, m chunk.MigrationID, d chunk.AttemptID, source chunk.Placement, key string) (bool, error) {
+	call := fmt.Sprintf("m%d/d%d of p%d: %s on %s", m, d, source.ID, key, s.shard)
 	return !s.r.behind[call], s.r.note("%s", call)
 }
 
@@ -148,14 +148,14 @@ func TestFanReachesEveryPlacementOnce(t *testing.T) {
 	m := chunk.Marker{Kind: chunk.FinalMarker, Migration: 7, Attempt: 9, Placement: 1, Round: 2}
 	require.NoError(t, src.WriteMarker(ctx, m))
 	require.Equal(t, []string{"final/m7/a9/p1/r2 on a", "final/m7/a9/p2/r2 on b"}, r.taken())
-	passed, err := dst.Passed(ctx, 7, 5, m.Key())
+	passed, err := dst.Passed(ctx, 7, 5, chunk.Placement{}, m.Key())
 	require.NoError(t, err)
 	require.True(t, passed)
-	all := []string{"m10/d5 final/m7/a9/p2/r2 on a", "m7/d5 final/m7/a9/p1/r2 on c", "m8/d5 final/m7/a9/p1/r2 on a"}
+	all := []string{"m10/d5 of p2: final/m7/a9/p2/r2 on a", "m7/d5 of p1: final/m7/a9/p1/r2 on c", "m8/d5 of p1: final/m7/a9/p1/r2 on a"}
 	require.Equal(t, all, r.taken())
 	for _, late := range all {
 		r.behind = map[string]bool{late: true}
-		passed, err := dst.Passed(ctx, 7, 5, m.Key())
+		passed, err := dst.Passed(ctx, 7, 5, chunk.Placement{}, m.Key())
 		require.NoError(t, err)
 		require.False(t, passed, "one leg is behind: %s", late)
 	}

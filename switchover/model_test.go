@@ -279,7 +279,7 @@ func (s *side) SetForward(context.Context, chunk.Placement, chunk.AttemptID, swi
 	return s.call(func() error { return nil })
 }
 
-func (s *side) Passed(_ context.Context, _ chunk.MigrationID, d chunk.AttemptID, key string) (ok bool, err error) {
+func (s *side) Passed(_ context.Context, _ chunk.MigrationID, d chunk.AttemptID, _ chunk.Placement, key string) (ok bool, err error) {
 	err = s.call(func() error {
 		w := s.a.w
 		if w.laneDir == d {

@@ -96,8 +96,9 @@ type Side interface {
 	Opened(ctx context.Context, p chunk.Placement) (chunk.AttemptID, error)
 	WriteOpenRecord(ctx context.Context, p chunk.Placement, a chunk.AttemptID, token chunk.Token) error
 	SetForward(ctx context.Context, p chunk.Placement, a chunk.AttemptID, f Forward) error
-	// Passed reports whether every lane of the direction has passed the marker.
-	Passed(ctx context.Context, m chunk.MigrationID, direction chunk.AttemptID, markerKey string) (bool, error)
+	// Passed reports whether the direction's lane that applies what is written on
+	// source has passed the marker.
+	Passed(ctx context.Context, m chunk.MigrationID, direction chunk.AttemptID, source chunk.Placement, markerKey string) (bool, error)
 	// Parked counts the documents that wait for a unique key.
 	Parked(ctx context.Context, m chunk.MigrationID) (int64, error)
 	// CloseLanes raises the epoch of every lane, so that no owner can go on, and
