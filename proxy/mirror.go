@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -16,7 +17,7 @@ import (
 // there, and handed on within a second to who lets both placements answer it. No client
 // waits for that, and what does not fit into the queue is dropped.
 //
-// Not supported: aggregations of other stages than $match, $count and $group, getMores,
+// Not supported: aggregations of other stages than those of [mirroredStages], getMores,
 // and statements of transactions.
 
 // Mirrors knows what is mirrored, and takes it.
@@ -61,6 +62,11 @@ func (p *Proxy) mirror(q *request, l *leg, a *answer) {
 	}
 }
 
+// mirroredStages are the stages of aggregations whose answers may be compared.
+var mirroredStages = []string{
+	"$match", "$group", "$sort", "$limit", "$skip", "$count", "$project", "$addFields", "$set", "$unset", "$unwind", "$replaceRoot", "$replaceWith",
+}
+
 // plainPipeline reports whether an aggregation has stages only whose answers may be
 // compared; who compares looks closer.
 func plainPipeline(body bson.Raw) bool {
@@ -70,7 +76,7 @@ func plainPipeline(body bson.Raw) bool {
 		}
 		for stages := wire.Walk(w.Document()); stages.Next(); {
 			stage := wire.Walk(stages.Document())
-			if !stage.Next() || !stage.Is("$match") && !stage.Is("$count") && !stage.Is("$group") {
+			if !stage.Next() || !slices.Contains(mirroredStages, string(stage.Key)) {
 				return false
 			}
 		}

@@ -71,10 +71,10 @@ func TestReadsAreMirrored(t *testing.T) {
 		}
 		return bson.E{Key: "pipeline", Value: all}
 	}
-	p.mirror(read("aggregate", stages("$match", "$sort")), &leg{access: reads}, to(7))
+	p.mirror(read("aggregate", stages("$match", "$lookup")), &leg{access: reads}, to(7))
 	p.mirror(read("find", bson.E{Key: "x", Value: make([]byte, mirrorBytes)}), &leg{access: reads}, to(7))
 	require.Empty(t, p.mirrored)
-	groups := read("aggregate", stages("$match", "$group"))
+	groups := read("aggregate", stages("$match", "$project", "$group", "$sort", "$limit"))
 	p.mirror(groups, &leg{access: reads}, to(7))
 	p.handMirrored(t.Context())
 	require.Equal(t, [][]byte{groups.cmd.Body}, book.got[7])

@@ -18,15 +18,16 @@ import (
 
 // Answers answers reads of applications: one of the two placements.
 type Answers interface {
-	// Answer runs a read as an application sent it, bounded; it has seen all up to
-	// since.
-	Answer(ctx context.Context, command bson.Raw, since bson.Timestamp) (Answer, error)
+	// Collated reports whether a collection has a collation of its own.
+	Collated(ctx context.Context, collection string) (bool, error)
+	// Answer answers a probe; it has seen all up to since.
+	Answer(ctx context.Context, p Probe, since bson.Timestamp) (Answer, error)
 }
 
 // Answer is what a placement says to a read.
 type Answer struct {
-	Documents []bson.Raw // or values, each as {v: value}; of distinct ones and of groups what all equal ones share
-	Ordered   bool       // their order says something
+	Documents []bson.Raw // or values, each as {v: value}; where any of equal ones may be given, what they share
+	Sums      [][]sum    // of each document, apart from it
 	Cut       bool       // there were more than are looked at
 	Failed    string     // the server's refusal, which both sides must share
 	Took      time.Duration
@@ -58,24 +59,30 @@ func (m *Mirror) Round(ctx context.Context, commands []bson.Raw) (out Mirrored, 
 	}
 	type unlike struct {
 		command bson.Raw
+		probe   Probe
 		what    string
 	}
 	var differ []unlike
+	collated := map[string]bool{}
 	for _, c := range commands {
-		if !decides(c) {
+		p, ok, err := m.probe(ctx, c, collated)
+		if err != nil {
+			return out, err
+		}
+		if !ok {
 			continue
 		}
-		source, err := m.Source.Answer(ctx, c, from.At)
+		source, err := m.Source.Answer(ctx, p, from.At)
 		if err != nil {
 			return out, fmt.Errorf("ask the source: %w", err)
 		}
-		target, err := m.Target.Answer(ctx, c, bson.Timestamp{})
+		target, err := m.Target.Answer(ctx, p, bson.Timestamp{})
 		if err != nil {
 			return out, fmt.Errorf("ask the target: %w", err)
 		}
 		out.SourceTook, out.TargetTook = append(out.SourceTook, source.Took), append(out.TargetTook, target.Took)
-		if what := source.unlike(target); what != "" {
-			differ = append(differ, unlike{c, what})
+		if what := p.unlike(source, target); what != "" {
+			differ = append(differ, unlike{c, p, what})
 		} else {
 			out.Compared++
 		}
@@ -96,13 +103,12 @@ func (m *Mirror) Round(ctx context.Context, commands []bson.Raw) (out Mirrored, 
 		changed[key.collection] = true
 	}
 	for _, d := range differ {
-		name, collection := readOf(d.command)
-		if changed[collection] || touched.overflow || touched.ddl != nil {
+		if changed[d.probe.Collection] || touched.overflow || touched.ddl != nil {
 			out.Changing = append(out.Changing, d.command)
 			continue
 		}
 		out.Compared++
-		out.Different = append(out.Different, fmt.Sprintf("%s of %s: %s", name, collection, d.what))
+		out.Different = append(out.Different, fmt.Sprintf("%s of %s: %s", d.probe.Name, d.probe.Collection, d.what))
 	}
 	return out, nil
 }
@@ -116,32 +122,33 @@ func (m *Mirror) mark(ctx context.Context) (Mark, error) {
 	return k, err
 }
 
-// readOf gives a command's name and collection.
-func readOf(command bson.Raw) (name, collection string) {
-	first, err := command.IndexErr(0)
-	if err != nil {
-		return "", ""
+// probe makes a probe of a read, if both sides must answer it alike. It keeps which
+// collections are collated.
+func (m *Mirror) probe(ctx context.Context, command bson.Raw, collated map[string]bool) (p Probe, ok bool, err error) {
+	_, collection := readOf(command)
+	if _, known := collated[collection]; !known {
+		if collated[collection], err = m.Source.Collated(ctx, collection); err != nil {
+			return p, false, fmt.Errorf("ask the source for the collation of %s: %w", collection, err)
+		}
 	}
-	collection, _ = first.Value().StringValueOK()
-	return first.Key(), collection
+	p, ok = probeOf(command, collated[collection])
+	return p, ok, nil
 }
 
 // unlike says how two answers differ, empty when they do not. Of answers that were
 // cut the order is needed for the rest to mean anything.
-func (a Answer) unlike(b Answer) string {
+func (p *Probe) unlike(a, b Answer) string {
 	switch {
 	case a.Failed != b.Failed:
 		return fmt.Sprintf("the source says %q, the target %q", a.Failed, b.Failed)
 	case len(a.Documents) != len(b.Documents) || a.Cut != b.Cut:
 		return fmt.Sprintf("%d documents on the source, %d on the target", len(a.Documents), len(b.Documents))
-	case a.Cut && !a.Ordered:
+	case p.Number, a.Cut && !p.Ordered:
 		return ""
-	case a.Ordered && slices.EqualFunc(a.Documents, b.Documents, func(x, y bson.Raw) bool { return bytes.Equal(x, y) }):
-		return ""
-	case !a.Ordered && sameSet(a.Documents, b.Documents):
-		return ""
+	case p.Ordered && !slices.EqualFunc(a.Documents, b.Documents, func(x, y bson.Raw) bool { return bytes.Equal(x, y) }), !p.Ordered && !sameSet(a.Documents, b.Documents):
+		return fmt.Sprintf("%d documents, not the same ones", len(a.Documents))
 	}
-	return fmt.Sprintf("%d documents, not the same ones", len(a.Documents))
+	return p.unlikeSums(a, b)
 }
 
 // sameSet compares documents whatever their order.
@@ -161,25 +168,8 @@ func sameSet(a, b []bson.Raw) bool {
 	return true
 }
 
-// Bounds of a mirrored read.
-const (
-	mirrorDocuments = 1_000
-	mirrorTime      = 10 * time.Second
-)
-
-// ordered reports whether a find's order leaves nothing open. A part of any other
-// order may be other documents on each side; under a collation several _ids may be alike.
-func ordered(command bson.Raw) bool {
-	if _, err := command.LookupErr("collation"); err == nil {
-		return false
-	}
-	sort, ok := command.Lookup("sort").DocumentOK()
-	if !ok {
-		return false
-	}
-	_, err := sort.LookupErr("_id")
-	return err == nil
-}
+// mirrorTime bounds a mirrored read.
+const mirrorTime = 10 * time.Second
 
 // MongoAnswers implements [Answers] on a physical database.
 type MongoAnswers struct {
@@ -189,22 +179,16 @@ type MongoAnswers struct {
 
 var _ Answers = (*MongoAnswers)(nil)
 
-// passedOn are the fields of a read that say what is read, and not how.
-var passedOn = []string{
-	"find", "count", "distinct", "aggregate", "pipeline", "filter", "query", "key", "sort", "projection", "skip", "collation", "let", "hint", "min", "max",
+// Collated implements [Answers].
+func (m *MongoAnswers) Collated(ctx context.Context, collection string) (bool, error) {
+	return isCollated(ctx, m.Database, collection)
 }
 
 // Answer implements [Answers].
-func (m *MongoAnswers) Answer(ctx context.Context, command bson.Raw, since bson.Timestamp) (a Answer, err error) {
-	name, _ := readOf(command)
-	cmd, err := bounded(command)
-	if err != nil {
-		return a, err
-	}
-	a.Ordered = name == "find" && ordered(command)
+func (m *MongoAnswers) Answer(ctx context.Context, p Probe, since bson.Timestamp) (a Answer, err error) {
 	concern, preference := Read{Since: since}.freshness(m.Preference)
 	began := time.Now()
-	reply, err := m.Database.RunCommand(ctx, append(cmd, bson.E{Key: "readConcern", Value: concern}), options.RunCmd().SetReadPreference(preference)).Raw()
+	reply, err := m.Database.RunCommand(ctx, append(slices.Clip(p.Command), bson.E{Key: "readConcern", Value: concern}), options.RunCmd().SetReadPreference(preference)).Raw()
 	a.Took = time.Since(began)
 	if codes := mongocode.Codes(err); err != nil && len(codes) > 0 && !mongocode.IsRetryable(err) && !mongocode.IsUnauthorized(err) {
 		a.Failed = fmt.Sprint(codes)
@@ -213,63 +197,13 @@ func (m *MongoAnswers) Answer(ctx context.Context, command bson.Raw, since bson.
 	if err != nil {
 		return a, err
 	}
-	if err := a.take(name, reply); err != nil {
-		return a, err
-	}
-	if _, err := command.LookupErr("collation"); err == nil && name == "distinct" {
-		a.Cut = true // whichever of several spellings
-	}
-	return a, nil
-}
-
-// bounded gives a read that asks for the same, of a few documents at most. A limit of
-// what has no order is left out: all that it would choose from is compared.
-func bounded(command bson.Raw) (bson.D, error) {
-	elements, err := command.Elements()
-	if err != nil {
-		return nil, err
-	}
-	name, _ := readOf(command)
-	whole := name == "find" && !ordered(command)
-	limit := int64(mirrorDocuments + 1)
-	var cmd bson.D
-	for _, e := range elements {
-		switch n, _ := e.Value().AsInt64OK(); {
-		case e.Key() == "limit" && !whole && n != 0:
-			limit = min(limit, max(n, -n))
-		case e.Key() == "skip" && whole:
-		case e.Key() == "pipeline":
-			list, _ := e.Value().ArrayOK()
-			some, err := list.Values()
-			if err != nil {
-				return nil, err
-			}
-			stages := bson.A{}
-			for _, s := range some {
-				stages = append(stages, s)
-			}
-			cmd = append(cmd, bson.E{Key: e.Key(), Value: append(stages, bson.D{{Key: "$limit", Value: mirrorDocuments + 1}})})
-		case slices.Contains(passedOn, e.Key()):
-			cmd = append(cmd, bson.E{Key: e.Key(), Value: e.Value()})
-		}
-	}
-	switch name {
-	case "find":
-		cmd = append(cmd, bson.E{Key: "limit", Value: limit}, bson.E{Key: "singleBatch", Value: true}, bson.E{Key: "batchSize", Value: limit})
-	case "aggregate":
-		cmd = append(cmd, bson.E{Key: "cursor", Value: bson.D{{Key: "batchSize", Value: mirrorDocuments + 2}}})
-	case "count":
-		if limit <= mirrorDocuments {
-			cmd = append(cmd, bson.E{Key: "limit", Value: limit})
-		}
-	}
-	return append(cmd, bson.E{Key: "maxTimeMS", Value: mirrorTime.Milliseconds()}), nil
+	return a, p.take(&a, reply)
 }
 
 // take reads a reply.
-func (a *Answer) take(name string, reply bson.Raw) error {
+func (p *Probe) take(a *Answer, reply bson.Raw) error {
 	var list bson.RawArray
-	switch name {
+	switch p.Name {
 	case "count":
 		one, err := bson.Marshal(bson.D{{Key: "v", Value: reply.Lookup("n")}})
 		a.Documents = []bson.Raw{one}
@@ -283,17 +217,34 @@ func (a *Answer) take(name string, reply bson.Raw) error {
 	if err != nil {
 		return err
 	}
+	if p.Name != "distinct" && len(values) > mirrorDocuments {
+		values, a.Cut = values[:mirrorDocuments], true
+	}
 	for _, v := range values {
-		doc, ok := v.DocumentOK()
-		if name == "distinct" || name == "aggregate" || !ok {
-			if doc, err = canonical(v); err != nil {
-				return err
-			}
+		if err := p.takeOne(a, v); err != nil {
+			return err
 		}
-		a.Documents = append(a.Documents, doc)
 	}
-	if name != "count" && name != "distinct" && len(a.Documents) > mirrorDocuments {
-		a.Documents, a.Cut = a.Documents[:mirrorDocuments], true
+	return nil
+}
+
+// takeOne reads one document, group or value of a reply.
+func (p *Probe) takeOne(a *Answer, v bson.RawValue) error {
+	doc, ok := v.DocumentOK()
+	if len(p.Sums) > 0 && ok {
+		rest, sums, err := p.part(doc)
+		if err != nil {
+			return err
+		}
+		a.Sums = append(a.Sums, sums)
+		v = bson.RawValue{Type: bson.TypeEmbeddedDocument, Value: rest}
 	}
+	if p.Alike || !ok {
+		var err error
+		if doc, err = canonical(v); err != nil {
+			return err
+		}
+	}
+	a.Documents = append(a.Documents, doc)
 	return nil
 }

@@ -14,22 +14,26 @@ import (
 
 // replies answers every read with a collection of a store.
 type replies struct {
-	w     *world
-	store store
-	on    func()
-	edit  func(*validation.Answer)
+	w        *world
+	store    store
+	on       func()
+	edit     func(*validation.Answer)
+	collated bool
 }
 
 var _ validation.Answers = (*replies)(nil)
 
+// Collated implements [validation.Answers].
+func (r *replies) Collated(context.Context, string) (bool, error) { return r.collated, nil }
+
 // Answer implements [validation.Answers].
-func (r *replies) Answer(_ context.Context, command bson.Raw, _ bson.Timestamp) (a validation.Answer, err error) {
+func (r *replies) Answer(_ context.Context, p validation.Probe, _ bson.Timestamp) (a validation.Answer, err error) {
 	if r.on != nil {
 		r.on()
 	}
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
-	for _, doc := range r.store[command.Lookup("find").StringValue()] { // in no order
+	for _, doc := range r.store[p.Collection] { // in no order
 		a.Documents = append(a.Documents, doc)
 	}
 	if r.edit != nil {
@@ -42,7 +46,6 @@ func (r *replies) Answer(_ context.Context, command bson.Raw, _ bson.Timestamp) 
 func TestMirroredReadsAreCompared(t *testing.T) {
 	t.Parallel()
 	inOrder := func(a *validation.Answer) {
-		a.Ordered = true
 		slices.SortFunc(a.Documents, func(x, y bson.Raw) int { return int(x.Lookup("_id").AsInt64() - y.Lookup("_id").AsInt64()) })
 	}
 	type edit = func(*validation.Answer)
@@ -50,13 +53,16 @@ func TestMirroredReadsAreCompared(t *testing.T) {
 		change         func(w *world)
 		on             func(w *world)
 		source, target edit
+		sorted         bool
+		collated       bool
 		compared       int
 		differ         int
 		changing       int
 	}{
 		"the same, in any order": {compared: 1},
-		"in order":               {source: inOrder, target: inOrder, compared: 1},
-		"in another order":       {source: inOrder, target: func(a *validation.Answer) { inOrder(a); slices.Reverse(a.Documents) }, compared: 1, differ: 1},
+		"in order":               {sorted: true, source: inOrder, target: inOrder, compared: 1},
+		"in another order":       {sorted: true, source: inOrder, target: func(a *validation.Answer) { inOrder(a); slices.Reverse(a.Documents) }, compared: 1, differ: 1},
+		"an order of spellings":  {sorted: true, collated: true, source: inOrder, target: func(a *validation.Answer) { inOrder(a); slices.Reverse(a.Documents) }, compared: 1},
 		"one is missing":         {change: func(w *world) { delete(w.target["c"], keyOf(doc(3, 3))) }, compared: 1, differ: 1},
 		"one is different":       {change: func(w *world) { w.target.put("c", doc(3, 4)) }, compared: 1, differ: 1},
 		"one twice for another":  {target: func(a *validation.Answer) { a.Documents[0] = a.Documents[1] }, compared: 1, differ: 1},
@@ -81,10 +87,14 @@ func TestMirroredReadsAreCompared(t *testing.T) {
 				}
 			}
 			m := &validation.Mirror{
-				Source: &replies{w: w, store: w.source, edit: tc.source}, Target: &replies{w: w, store: w.target, on: on, edit: tc.target},
+				Source: &replies{w: w, store: w.source, edit: tc.source, collated: tc.collated}, Target: &replies{w: w, store: w.target, on: on, edit: tc.target},
 				Markers: w, Log: w, Database: database,
 			}
-			got, err := m.Round(t.Context(), []bson.Raw{raw(bson.D{{Key: "find", Value: "c"}})})
+			find := bson.D{{Key: "find", Value: "c"}}
+			if tc.sorted {
+				find = append(find, bson.E{Key: "sort", Value: bson.D{{Key: "_id", Value: 1}}})
+			}
+			got, err := m.Round(t.Context(), []bson.Raw{raw(find)})
 			require.NoError(t, err)
 			require.Equal(t, tc.compared, got.Compared)
 			require.Len(t, got.Different, tc.differ)

@@ -327,18 +327,26 @@ func (m *Mongo) isCollated(ctx context.Context, name string) (bool, error) {
 	if known, ok := m.collated[name]; ok {
 		return known, nil
 	}
-	found, err := m.Client.Database(m.Database).ListCollectionSpecifications(ctx, bson.D{{Key: "name", Value: name}})
+	collated, err := isCollated(ctx, m.Client.Database(m.Database), name)
 	if err != nil {
-		return false, fmt.Errorf("list collection %s.%s: %w", m.Database, name, err)
-	}
-	collated := false
-	if len(found) > 0 {
-		locale, ok := found[0].Options.Lookup("collation", "locale").StringValueOK()
-		collated = ok && locale != "simple"
+		return false, err
 	}
 	if m.collated == nil {
 		m.collated = map[string]bool{}
 	}
 	m.collated[name] = collated
 	return collated, nil
+}
+
+// isCollated reports whether a collection has a collation of its own.
+func isCollated(ctx context.Context, db *mongo.Database, name string) (bool, error) {
+	found, err := db.ListCollectionSpecifications(ctx, bson.D{{Key: "name", Value: name}})
+	if err != nil {
+		return false, fmt.Errorf("list collection %s.%s: %w", db.Name(), name, err)
+	}
+	if len(found) == 0 {
+		return false, nil
+	}
+	locale, ok := found[0].Options.Lookup("collation", "locale").StringValueOK()
+	return ok && locale != "simple", nil
 }

@@ -412,3 +412,53 @@ func plant(t *testing.T, target *mongo.Database) {
 	_, err = target.Collection("types").InsertOne(t.Context(), bson.D{{Key: "_id", Value: "a"}, {Key: "m", Value: 1}, {Key: "n", Value: 16}})
 	require.NoError(t, err)
 }
+
+// TestServersAnswerMirroredReads alike, in whatever order they keep the same documents; and one
+// document that differs shows in every read that looks at it.
+func TestServersAnswerMirroredReads(t *testing.T) {
+	t.Parallel()
+	client := connect(t)
+	source, target := client.Database(database), client.Database(database+"_p2")
+	var docs []any
+	for i := range 30 {
+		docs = append(docs, bson.D{{Key: "_id", Value: i}, {Key: "a", Value: i % 3}, {Key: "x", Value: float64(i) / 10 * (1 - 2*float64(i%2))}, {Key: "s", Value: []string{"k", "K"}[i%2]}})
+	}
+	for _, db := range []*mongo.Database{source, target} {
+		require.NoError(t, db.CreateCollection(t.Context(), "spelled", options.CreateCollection().SetCollation(&options.Collation{Locale: "en", Strength: 2})))
+		for _, name := range []string{"c", "spelled"} {
+			_, err := db.Collection(name).InsertMany(t.Context(), docs)
+			require.NoError(t, err)
+		}
+		slices.Reverse(docs)
+	}
+	var commands []bson.Raw
+	for _, text := range []string{
+		`{"find":"c","sort":{"a":1},"limit":7}`,
+		`{"aggregate":"c","pipeline":[{"$group":{"_id":"$a","s":{"$sum":"$x"},"m":{"$avg":"$x"}}},{"$sort":{"s":-1}},{"$limit":2}]}`,
+		`{"aggregate":"c","pipeline":[{"$sort":{"a":1,"_id":-1}},{"$limit":30},{"$project":{"x":1}}]}`,
+		`{"aggregate":"c","pipeline":[{"$group":{"_id":"$x","n":{"$sum":1}}},{"$sort":{"n":-1}}]}`,
+		`{"distinct":"c","key":"x"}`,
+		`{"distinct":"spelled","key":"s"}`,
+		`{"find":"spelled","sort":{"_id":1}}`,
+	} {
+		var command bson.Raw
+		require.NoError(t, bson.UnmarshalExtJSON([]byte(text), false, &command))
+		commands = append(commands, command)
+	}
+	w := newWorld()
+	w.follow(t)
+	m := &validation.Mirror{Source: &validation.MongoAnswers{Database: source}, Target: &validation.MongoAnswers{Database: target}, Markers: w, Log: w, Database: database}
+	got, err := m.Round(t.Context(), commands)
+	require.NoError(t, err)
+	require.Empty(t, got.Different)
+	require.Equal(t, len(commands), got.Compared)
+
+	_, err = target.Collection("c").UpdateByID(t.Context(), 7, bson.D{{Key: "$set", Value: bson.D{{Key: "x", Value: -0.7001}}}})
+	require.NoError(t, err)
+	got, err = m.Round(t.Context(), commands)
+	require.NoError(t, err)
+	require.Equal(t, []string{
+		"find of c: 30 documents, not the same ones", "aggregate of c: 3 groups, of one of them another s",
+		"aggregate of c: 30 documents, not the same ones", "aggregate of c: 30 documents, not the same ones", "distinct of c: 30 documents, not the same ones",
+	}, got.Different)
+}
