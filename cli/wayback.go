@@ -24,7 +24,20 @@ type asked struct {
 	Phase chunk.Phase `json:"phase"`
 	Ask   string      `json:"ask"`
 	Error string      `json:"error,omitempty"`
+
+	refusal error // whose text Error is
 }
+
+// answered takes what came of asking.
+func (x *asked) answered(err error) {
+	x.refusal, x.Error = err, ""
+	if err != nil {
+		x.Error = err.Error()
+	}
+}
+
+// notNow reports whether a move refuses for where it is.
+func (x *asked) notNow() bool { return failure.HasCode(x.refusal, "migration.not_now") }
 
 // newRebalanceAsk makes rebalance rollback and rebalance complete.
 func newRebalanceAsk(a *app, update string) *cobra.Command {
@@ -78,7 +91,7 @@ func (a *app) askMoves(cmd *cobra.Command, id, update string, in contract.Update
 			return a.withStore(cmd, func(ctx context.Context, store *metadata.Store) error {
 				q := asking{
 					ask:   askThrough(s, in),
-					again: func(ctx context.Context) ([]asked, error) { return movesOf(ctx, store, id, update) },
+					again: func(ctx context.Context, id chunk.ID) (asked, error) { return moveOf(ctx, store, id, update) },
 					wait:  wait, tell: a.tell,
 				}
 				list, err = q.each(ctx, list)
@@ -98,8 +111,8 @@ func (a *app) askMoves(cmd *cobra.Command, id, update string, in contract.Update
 // asking asks moves for something.
 type asking struct {
 	ask   func(ctx context.Context, x asked) error
-	again func(ctx context.Context) ([]asked, error) // what the open moves can be asked for by now
-	wait  time.Duration                              // for the end of switches
+	again func(ctx context.Context, id chunk.ID) (asked, error) // what a move can be asked for by now; nil: nobody looks again
+	wait  time.Duration                                         // for the end of switches
 	tell  func(format string, args ...any)
 }
 
@@ -114,23 +127,22 @@ func askThrough(s *starter.Starter, in contract.UpdateInput) func(context.Contex
 // askAgain is how often a move in its switch is asked.
 const askAgain = time.Second
 
-// each asks each move; one that refuses keeps nobody else from being asked. A move in the
-// middle of its switch, which takes seconds, can neither be given up nor taken back: it is
+// each asks each move; one that refuses keeps nobody else from being asked. A move that refuses
+// may be further than the list says: it is looked at again, and asked for what is possible now. In the
+// middle of its switch, which takes seconds, it can neither be given up nor taken back: it is
 // asked again until it can, or the wait is over.
 func (q *asking) each(ctx context.Context, list []asked) ([]asked, error) {
 	until := time.Now().Add(q.wait)
-	results := make([]error, len(list))
 	for i := range list {
-		results[i] = q.ask(ctx, list[i])
+		list[i].answered(q.ask(ctx, list[i]))
 	}
 	for first := true; ; first = false {
 		waiting := 0
 		for i := range list {
-			list[i].Error = ""
-			if results[i] != nil {
-				list[i].Error = results[i].Error()
+			if err := q.lookAgain(ctx, &list[i], !first); err != nil {
+				return list, err
 			}
-			if inSwitch(list[i], results[i]) {
+			if list[i].notNow() && list[i].Phase == chunk.Switching {
 				waiting++
 			}
 		}
@@ -143,34 +155,27 @@ func (q *asking) each(ctx context.Context, list []asked) ([]asked, error) {
 		if err := pause.For(ctx, askAgain); err != nil {
 			return list, err
 		}
-		if err := q.askOnce(ctx, list, results); err != nil {
-			return list, err
-		}
 	}
 }
 
-// inSwitch reports whether a move refuses only because its switch is under way.
-func inSwitch(x asked, err error) bool {
-	return x.Phase == chunk.Switching && failure.HasCode(err, "migration.not_now")
-}
-
-// askOnce asks those again that were in their switch, for what they can be asked for now.
-func (q *asking) askOnce(ctx context.Context, list []asked, results []error) error {
-	now, err := q.again(ctx)
-	if err != nil && !failure.HasCode(err, "rebalance.nothing_open") {
-		return err
+// lookAgain asks a move that refused for what is possible by now. Where it is where it was the
+// refusal stands, except that of a switch which was waited for.
+func (q *asking) lookAgain(ctx context.Context, x *asked, waited bool) error {
+	if q.again == nil || !x.notNow() {
+		return nil
 	}
-	for i := range list {
-		if !inSwitch(list[i], results[i]) {
-			continue
-		}
-		at := slices.IndexFunc(now, func(x asked) bool { return x.Chunk == list[i].Chunk })
-		if at < 0 { // it went back by itself, and its copy is gone
-			list[i].Phase, results[i] = chunk.Aborted, nil
-			continue
-		}
-		list[i] = now[at]
-		results[i] = q.ask(ctx, list[i])
+	now, err := q.again(ctx, x.Chunk)
+	if err != nil {
+		return fmt.Errorf("look again at the move of %s: %w", x.Chunk, err)
+	}
+	moved := now.Phase != x.Phase || now.Ask != x.Ask
+	x.Phase, x.Ask = now.Phase, now.Ask
+	switch {
+	case x.Ask == contract.AbortUpdate && (x.Phase == chunk.Aborting || x.Phase == chunk.Aborted):
+		x.answered(nil) // it went back by itself
+	case x.Phase.Final():
+	case moved, waited && x.Phase == chunk.Switching:
+		x.answered(q.ask(ctx, *x))
 	}
 	return nil
 }
@@ -219,22 +224,40 @@ func movesOf(ctx context.Context, store *metadata.Store, id, update string) ([]a
 		if !ok || m.CreatedAt.Before(all[at].OpenedAt) {
 			continue
 		}
-		x := asked{Chunk: p.Chunk, Phase: m.Phase, Ask: update}
 		r, err := store.Route(ctx, p.Chunk)
 		if err != nil {
 			return nil, err
 		}
-		switch {
-		case r.Placement.ID != m.Source.ID && m.Phase == chunk.BurnIn:
-		case update == contract.RollbackUpdate:
-			x.Ask = contract.AbortUpdate // it has not switched, or went back already: its copy goes
-		default:
-			continue
+		if update == contract.RollbackUpdate || m.Phase == chunk.BurnIn && r.Placement.ID != m.Source.ID {
+			out = append(out, askOf(m, r, update))
 		}
-		out = append(out, x)
 	}
 	if len(out) == 0 {
 		return nil, failure.New(failure.Invalid, "rebalance.nothing_open", "no move of %s is open", id).WithHint("its old placements are gone, or it never began one")
 	}
 	return out, nil
+}
+
+// moveOf gives what the newest move of a chunk can be asked for.
+func moveOf(ctx context.Context, store *metadata.Store, id chunk.ID, update string) (asked, error) {
+	m, err := newestMigration(ctx, store, id)
+	if err != nil {
+		return asked{}, err
+	}
+	r, err := store.Route(ctx, id)
+	if err != nil {
+		return asked{}, err
+	}
+	return askOf(m, r, update), nil
+}
+
+// askOf gives what a move is asked for: where the way back is wanted, one that has not
+// switched, or went back already, is given up, and its copy goes.
+func askOf(m metadata.Migration, r chunk.Route, update string) asked {
+	x := asked{Chunk: m.Chunk.ID, Phase: m.Phase, Ask: update}
+	past := m.Phase == chunk.BurnIn || m.Phase == chunk.Completing || m.Phase == chunk.Done
+	if update == contract.RollbackUpdate && (!past || r.Placement.ID == m.Source.ID) {
+		x.Ask = contract.AbortUpdate
+	}
+	return x
 }

@@ -13,6 +13,7 @@ import (
 	"drover/chunk"
 	"drover/contract"
 	"drover/internal/failure"
+	"drover/metadata"
 )
 
 // errInSwitch is what a move in the middle of its switch answers.
@@ -35,7 +36,16 @@ func TestRollbackWaitsForTheEndOfASwitch(t *testing.T) {
 		var told []string
 		q := asking{
 			wait: time.Minute, tell: func(format string, args ...any) { told = append(told, fmt.Sprintf(format, args...)) },
-			again: func(context.Context) ([]asked, error) { return []asked{phase()}, nil },
+			again: func(_ context.Context, id chunk.ID) (asked, error) {
+				switch id {
+				case "shop/0001":
+					return phase(), nil
+				case "shop/0003":
+					return asked{Chunk: id, Phase: chunk.Aborted, Ask: contract.AbortUpdate}, nil
+				default:
+					return asked{Chunk: id, Phase: chunk.BurnIn}, nil
+				}
+			},
 			ask: func(_ context.Context, x asked) error {
 				calls[x.Chunk]++
 				switch {
@@ -55,10 +65,10 @@ func TestRollbackWaitsForTheEndOfASwitch(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, asked{Chunk: "shop/0001", Phase: chunk.BurnIn, Ask: contract.RollbackUpdate}, list[0])
 		require.Equal(t, "no", list[1].Error)
-		require.Equal(t, asked{Chunk: "shop/0003", Phase: chunk.Aborted}, list[2], "it went back by itself")
+		require.Equal(t, asked{Chunk: "shop/0003", Phase: chunk.Aborted, Ask: contract.AbortUpdate}, list[2], "it went back by itself")
 		require.Empty(t, list[3].Error, "one that waits in front of its switch can be given up")
 		require.Equal(t, map[chunk.ID]int{"shop/0001": 4, "shop/0002": 1, "shop/0003": 1, "shop/0004": 1, "shop/0005": 1}, calls)
-		require.Equal(t, []string{"2 moves are in the middle of a switch: waiting for its end, at most 1m0s"}, told)
+		require.Equal(t, []string{"1 moves are in the middle of a switch: waiting for its end, at most 1m0s"}, told)
 	})
 }
 
@@ -71,7 +81,7 @@ func TestRollbackDoesNotWaitForEver(t *testing.T) {
 		x := asked{Chunk: "shop/0001", Phase: chunk.Switching, Ask: contract.AbortUpdate}
 		q := asking{
 			wait: 10 * time.Second, tell: func(string, ...any) {},
-			again: func(context.Context) ([]asked, error) { return []asked{x}, nil },
+			again: func(context.Context, chunk.ID) (asked, error) { return x, nil },
 			ask:   func(context.Context, asked) error { return errInSwitch },
 		}
 		list, err := q.each(t.Context(), []asked{x})
@@ -79,4 +89,72 @@ func TestRollbackDoesNotWaitForEver(t *testing.T) {
 		require.Contains(t, list[0].Error, "the target serves")
 		require.Equal(t, 10*time.Second, time.Since(began))
 	})
+}
+
+// TestRollbackAsksForWhatIsPossibleNow: a move may be further when it is asked than when it
+// was listed, in its switch or behind it; its refusal is none of what is wanted.
+func TestRollbackAsksForWhatIsPossibleNow(t *testing.T) {
+	t.Parallel()
+
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		at := func(id chunk.ID) asked {
+			switch {
+			case id == "shop/0004":
+				return asked{Chunk: id, Phase: chunk.Done, Ask: contract.RollbackUpdate}
+			case id == "shop/0003":
+				return asked{Chunk: id, Phase: chunk.Aborting, Ask: contract.AbortUpdate}
+			case id == "shop/0001" && time.Since(began) < 2*time.Second:
+				return asked{Chunk: id, Phase: chunk.Switching, Ask: contract.AbortUpdate}
+			}
+			return asked{Chunk: id, Phase: chunk.BurnIn, Ask: contract.RollbackUpdate}
+		}
+		asks := map[chunk.ID][]string{}
+		q := asking{
+			wait: time.Minute, tell: func(string, ...any) {},
+			again: func(_ context.Context, id chunk.ID) (asked, error) { return at(id), nil },
+			ask: func(_ context.Context, x asked) error {
+				asks[x.Chunk] = append(asks[x.Chunk], x.Ask)
+				if now := at(x.Chunk); x.Ask != now.Ask || now.Phase != chunk.BurnIn {
+					return errInSwitch
+				}
+				return nil
+			},
+		}
+		list, err := q.each(t.Context(), []asked{
+			{Chunk: "shop/0001", Phase: chunk.Validating, Ask: contract.AbortUpdate}, {Chunk: "shop/0002", Phase: chunk.Validating, Ask: contract.AbortUpdate},
+			{Chunk: "shop/0003", Phase: chunk.Validating, Ask: contract.AbortUpdate}, {Chunk: "shop/0004", Phase: chunk.BurnIn, Ask: contract.RollbackUpdate},
+		})
+		require.NoError(t, err)
+		require.Equal(t, []asked{at("shop/0001"), at("shop/0002"), at("shop/0003")}, list[:3])
+		require.Equal(t, chunk.Done, list[3].Phase)
+		require.Contains(t, list[3].Error, "the target serves", "there is no way back any more")
+		require.Equal(t, map[chunk.ID][]string{
+			"shop/0001": {contract.AbortUpdate, contract.AbortUpdate, contract.AbortUpdate, contract.RollbackUpdate},
+			"shop/0002": {contract.AbortUpdate, contract.RollbackUpdate}, "shop/0003": {contract.AbortUpdate}, "shop/0004": {contract.RollbackUpdate},
+		}, asks)
+	})
+}
+
+// TestWhatAMoveIsAskedFor, by where it is and who serves.
+func TestWhatAMoveIsAskedFor(t *testing.T) {
+	t.Parallel()
+	m := metadata.Migration{Chunk: chunk.Chunk{ID: "shop/0001"}, Source: chunk.Placement{ID: 1}, Target: chunk.Placement{ID: 2}}
+	for _, tc := range []struct {
+		phase  chunk.Phase
+		serves chunk.PlacementID
+		update string
+		want   string
+	}{
+		{chunk.Validating, 1, contract.RollbackUpdate, contract.AbortUpdate},
+		{chunk.Switching, 2, contract.RollbackUpdate, contract.AbortUpdate},
+		{chunk.BurnIn, 2, contract.RollbackUpdate, contract.RollbackUpdate},
+		{chunk.BurnIn, 1, contract.RollbackUpdate, contract.AbortUpdate},
+		{chunk.Completing, 2, contract.RollbackUpdate, contract.RollbackUpdate},
+		{chunk.BurnIn, 1, contract.CompleteUpdate, contract.CompleteUpdate},
+	} {
+		m.Phase = tc.phase
+		got := askOf(m, chunk.Route{Placement: chunk.Placement{ID: tc.serves}}, tc.update)
+		require.Equal(t, asked{Chunk: "shop/0001", Phase: tc.phase, Ask: tc.want}, got)
+	}
 }
