@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -42,8 +43,10 @@ type Pool struct {
 	seeds  address
 	scram  *scram.Client
 	gate   *admission.Gate
-	dials  chan struct{} // paces handshakes
-	closed chan struct{}
+	dials  chan struct{}   // paces handshakes
+	life   context.Context //nolint:containedctx // the pool's own: it ends with Close
+	end    context.CancelCauseFunc
+	growth sync.WaitGroup // connections that are being opened
 	versions
 
 	discovery sync.Mutex // held by the one that looks for the primary
@@ -52,7 +55,9 @@ type Pool struct {
 	idle       []*Conn // the most recently used last
 	all        map[*Conn]struct{}
 	total      int // open or being opened
+	opening    int // of these
 	waiting    []chan *Conn
+	trouble    error  // of the newest try to open one, nil if it went well
 	primary    string // empty: not known
 	generation uint64 // a connection of an older one is not used again
 }
@@ -84,8 +89,9 @@ func New(cfg Config) (*Pool, error) {
 	p := &Pool{
 		gate: admission.NewGate(cfg.Gate),
 		cfg:  cfg, seeds: seeds, dials: make(chan struct{}, 4),
-		closed: make(chan struct{}), all: map[*Conn]struct{}{},
+		all: map[*Conn]struct{}{},
 	}
+	p.life, p.end = context.WithCancelCause(context.Background())
 	if cfg.User != "" {
 		if p.scram, err = scram.SHA256.NewClient(cfg.User, cfg.Password, ""); err != nil {
 			return nil, fmt.Errorf("shard %s: %w", cfg.Name, err)
@@ -116,109 +122,77 @@ func (p *Pool) WireVersions() (least, most int32) {
 // Close ends every connection, also those in use.
 func (p *Pool) Close() {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	select {
-	case <-p.closed:
-		return
-	default:
-	}
-	close(p.closed)
+	p.end(errClosed)
 	for c := range p.all {
 		_ = c.nc.Close()
 	}
 	clear(p.all)
 	p.idle = nil
+	p.mu.Unlock()
+	p.growth.Wait()
 }
 
 // Get gives a connection to the primary and waits for one, or for a primary, as
-// long as ctx allows. Its error means that nothing was sent.
+// long as ctx allows: for the first that comes back or that is opened, whoever it
+// was opened for. Its error means that nothing was sent.
 func (p *Pool) Get(ctx context.Context) (*Conn, error) {
 	for {
-		c, wait, err := p.take()
-		switch {
-		case err != nil:
-			return nil, &BrokenError{Shard: p.cfg.Name, err: err}
-		case c != nil && c.alive():
-			return c, nil
-		case c != nil:
-			c.broken = true
-			c.Release()
-		case wait == nil:
-			return p.open(ctx)
-		default:
+		c, wait := p.take()
+		if c == nil {
 			select {
-			case c := <-wait:
-				if c != nil && c.alive() {
-					return c, nil
-				}
-				if c != nil {
-					c.broken = true
-					c.Release()
-				}
+			case c = <-wait:
 			case <-ctx.Done():
-				p.leave(wait)
-				return nil, &BrokenError{Shard: p.cfg.Name, err: fmt.Errorf("every connection is in use: %w", context.Cause(ctx))}
-			case <-p.closed:
+				return nil, &BrokenError{Shard: p.cfg.Name, err: p.leave(wait, context.Cause(ctx))}
+			case <-p.life.Done():
 				return nil, &BrokenError{Shard: p.cfg.Name, err: errClosed}
 			}
 		}
+		if c.alive() {
+			return c, nil
+		}
+		c.broken = true
+		c.Release()
 	}
 }
 
-// take gives an idle connection, a place in the queue, or neither: then the
-// caller has the right to open one.
-func (p *Pool) take() (*Conn, chan *Conn, error) {
+// take gives an idle connection, or a place in the queue.
+func (p *Pool) take() (*Conn, chan *Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	select {
-	case <-p.closed:
-		return nil, nil, errClosed
-	default:
-	}
 	if n := len(p.idle); n > 0 {
 		c := p.idle[n-1]
 		p.idle[n-1] = nil
 		p.idle = p.idle[:n-1]
-		return c, nil, nil
-	}
-	if p.total < p.cfg.MaxConns {
-		p.total++
-		return nil, nil, nil
+		return c, nil
 	}
 	wait := make(chan *Conn, 1)
 	p.waiting = append(p.waiting, wait)
-	return nil, wait, nil
+	p.grow()
+	return nil, wait
 }
 
-// leave gives up a place in the queue, and what came in the meantime.
-func (p *Pool) leave(wait chan *Conn) {
+// leave gives up a place in the queue, and what came in the meantime. It says why
+// nothing came, where that is known.
+func (p *Pool) leave(wait chan *Conn, cause error) error {
 	p.mu.Lock()
-	for i, w := range p.waiting {
-		if w == wait {
-			p.waiting = append(p.waiting[:i], p.waiting[i+1:]...)
-			break
-		}
-	}
+	p.waiting = slices.DeleteFunc(p.waiting, func(w chan *Conn) bool { return w == wait })
+	trouble, opening := p.trouble, p.opening > 0
 	p.mu.Unlock()
 	select {
 	case c := <-wait:
-		if c != nil {
-			c.Release()
-		} else {
-			p.wake()
-		}
+		c.Release()
 	default:
 	}
+	switch {
+	case trouble != nil:
+		return fmt.Errorf("%w: %w", trouble, cause)
+	case opening:
+		return fmt.Errorf("no connection was opened in time: %w", cause)
+	}
+	return fmt.Errorf("every connection is in use: %w", cause)
 }
 
-// wake lets one waiter try again.
-func (p *Pool) wake() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.next(nil)
-}
-
-// next hands c, or the word to try again, to the first in the queue; p.mu is held.
+// next hands c to the first in the queue; p.mu is held.
 func (p *Pool) next(c *Conn) bool {
 	if len(p.waiting) == 0 {
 		return false
@@ -255,66 +229,15 @@ func (c *Conn) Release() {
 	}
 }
 
-// drop closes c and lets a waiter open another; p.mu is held.
+// drop closes c and lets another be opened for a waiter; p.mu is held.
 func (p *Pool) drop(c *Conn) {
 	_ = c.nc.Close()
 	delete(p.all, c)
 	p.total--
-	p.next(nil)
+	p.grow()
 }
 
-// open connects to the primary with a right that take gave.
-func (p *Pool) open(ctx context.Context) (*Conn, error) {
-	c, err := p.connect(ctx)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err == nil {
-		select {
-		case <-p.closed:
-			_ = c.nc.Close()
-			err = errClosed
-		default:
-		}
-	}
-	if err != nil {
-		p.total--
-		p.next(nil)
-		return nil, &BrokenError{Shard: p.cfg.Name, err: err}
-	}
-	c.pool = p
-	p.all[c] = struct{}{}
-	return c, nil
-}
-
-// connect finds the primary and logs in there, trying until ctx ends.
-func (p *Pool) connect(ctx context.Context) (*Conn, error) {
-	select {
-	case p.dials <- struct{}{}:
-		defer func() { <-p.dials }()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx) //nolint:wrapcheck // wrapped by open
-	}
-	pause := 10 * time.Millisecond
-	for {
-		c, err := p.attempt(ctx)
-		if err == nil {
-			return c, nil
-		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return nil, err
-		case <-p.closed:
-			timer.Stop()
-			return nil, errClosed
-		}
-		pause = min(2*pause, 250*time.Millisecond)
-	}
-}
-
-// attempt is one try of connect.
+// attempt is one try of open.
 func (p *Pool) attempt(ctx context.Context) (*Conn, error) {
 	host, generation, err := p.findPrimary(ctx)
 	if err != nil {

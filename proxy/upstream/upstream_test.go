@@ -28,6 +28,7 @@ type member struct {
 	election byte
 	accepted int
 	conns    []net.Conn
+	hangs    chan struct{} // answers wait until it is closed, where it is there
 }
 
 // testSet is a replica set of members that say what they are told to.
@@ -113,6 +114,12 @@ func (m *member) serve(nc net.Conn) {
 			return
 		}
 		m.mu.Lock()
+		hangs := m.hangs
+		m.mu.Unlock()
+		if hangs != nil {
+			<-hangs
+		}
+		m.mu.Lock()
 		var hosts bson.A
 		for _, o := range m.set.members {
 			hosts = append(hosts, o.host)
@@ -188,9 +195,12 @@ func TestGetWaitsForPrimary(t *testing.T) {
 	s := newSet(t, 3)
 	s.elect(-1)
 	p := pool(t, fmt.Sprintf("mongodb://%s,%s", s.members[0].host, s.members[1].host), 0)
-	_, err := p.Get(within(t, 50*time.Millisecond))
-	require.ErrorIs(t, err, errNoPrimary)
-	require.False(t, Ran(err))
+	require.Eventually(t, func() bool { // the first look may take longer than the first try
+		_, err := p.Get(within(t, 50*time.Millisecond))
+		require.Error(t, err)
+		require.False(t, Ran(err))
+		return errors.Is(err, errNoPrimary)
+	}, 10*time.Second, time.Millisecond)
 	got := make(chan error, 1)
 	go func() {
 		c, err := p.Get(within(t, 10*time.Second))
@@ -248,6 +258,54 @@ func TestPoolIsBounded(t *testing.T) {
 		require.NotNil(t, <-got)
 	}
 	require.Equal(t, 2, p.Open())
+}
+
+// A shard to which a switch has just sent the traffic has few connections, and many
+// requests ask for one at once. Each used to wait for the handshake of its own while
+// others fell idle: reads stood for half a second behind a switch.
+func TestNobodyWaitsForAHandshakeWhileAConnectionIsIdle(t *testing.T) {
+	t.Parallel()
+
+	s := newSet(t, 1)
+	m := s.members[0]
+	p := pool(t, "mongodb://"+m.host+"/?directConnection=true", 0)
+	busy, err := p.Get(within(t, 10*time.Second))
+	require.NoError(t, err)
+	hangs := make(chan struct{})
+	goOn := sync.OnceFunc(func() { close(hangs) })
+	t.Cleanup(goOn)
+	m.mu.Lock()
+	m.hangs = hangs
+	m.mu.Unlock()
+	const waiters = 8
+	got := make(chan *Conn, waiters)
+	for range waiters {
+		go func() {
+			c, err := p.Get(within(t, time.Minute))
+			if err != nil {
+				c = nil
+			}
+			got <- c
+		}()
+	}
+	require.Eventually(t, func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return m.accepted == 1+cap(p.dials) // of all that are wanted, so many are opened at a time
+	}, 10*time.Second, time.Millisecond)
+	for range waiters {
+		busy.Release()
+		c := <-got
+		require.Same(t, busy, c)
+	}
+	goOn()
+	busy.Release()
+	require.Eventually(t, func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.opening == 0
+	}, 10*time.Second, time.Millisecond)
+	require.Equal(t, 1+cap(p.dials), p.Open(), "none was begun when nobody waited any more")
 }
 
 func TestManyShareFew(t *testing.T) {
