@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"context"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -37,4 +39,37 @@ func TestAnnouncedRouteIsTakenWithoutReading(t *testing.T) {
 	change.Placement = &at
 	require.False(t, p.takeRoute(t.Context(), change))
 	require.Equal(t, old.Token+1, e.route.Load().Token)
+}
+
+// places is where placements lie.
+type places map[chunk.PlacementID]chunk.Placement
+
+// Placement implements [Places].
+func (p places) Placement(_ context.Context, id chunk.PlacementID) (chunk.Placement, error) {
+	return p[id], nil
+}
+
+// While an attempt is prepared, a proxy makes as many connections to its target as it
+// has to its source: behind the publish everybody who was held wants one at once.
+func TestTargetIsReadyBeforeItOpens(t *testing.T) {
+	t.Parallel()
+
+	f, _ := newFakeFleet(t, 1)
+	to := newFakeShard(t)
+	f.shards["shard-b"] = Shard{Shard: chunk.Shard{Name: "shard-b", URI: fmt.Sprintf("mongodb://%s/?directConnection=true", to.listener.Addr())}}
+	ports := f.ports()
+	ports.Places = places{99: {ID: 99, Chunk: firstChunk, Shard: "shard-b"}}
+	p := New(Config{ID: "proxy-1"}, ports)
+	f.run(p)
+	source := p.routing.entry(firstChunk).route.Load()
+	source.pool.Warm(5)
+	require.Eventually(t, func() bool { return source.pool.Open() == 5 }, waitFor, tick)
+
+	p.hear(t.Context(), Announcement{Notice: &chunk.Notice{
+		Attempt: 6, State: chunk.Preparing, Source: source.Placement.ID, Target: 99, Chunks: []chunk.ID{firstChunk},
+	}})
+	require.Eventually(t, func() bool { return p.pools.has("shard-b") }, waitFor, tick)
+	target, err := p.pools.get(t.Context(), "shard-b")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return target.Open() == 5 }, waitFor, tick)
 }

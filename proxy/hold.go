@@ -232,5 +232,8 @@ func (p *Proxy) announce(n chunk.Notice) {
 			e.room.news()
 		}
 	}
+	if n.State == chunk.Preparing && p.ports.Places != nil {
+		p.workers.Go(func() { p.warm(p.background, n) })
+	}
 	p.answer(n, sources)
 }

@@ -22,6 +22,7 @@ type Ports struct {
 	Policies Policies       // nil: every database may do everything
 	Callers  Callers        // nil: what is learned about callers is not recorded
 	Mirrors  Mirrors        // nil: no reads are mirrored
+	Places   Places         // nil: nothing is made ready for a switch
 }
 
 // Routes reads the chunk metadata.
@@ -53,6 +54,11 @@ type Former struct {
 // Policies gives every database's policy, as JSON of [admission.Policy].
 type Policies interface {
 	Policies(ctx context.Context) (map[string][]byte, error)
+}
+
+// Places reads single placements.
+type Places interface {
+	Placement(ctx context.Context, id chunk.PlacementID) (chunk.Placement, error)
 }
 
 // Attempts reads the attempts to switch.

@@ -56,7 +56,7 @@ func RunProxy(ctx context.Context, cfg *config.Config, o ProxyOptions) error {
 	ports := proxy.Ports{
 		Routes: port, Attempts: port, Feed: port, Acks: store, Presence: port, Traffics: port, Shards: port,
 		Catalog:  &catalog{store: store, clients: clients},
-		Policies: port, Callers: port, Mirrors: store,
+		Policies: port, Callers: port, Mirrors: store, Places: store,
 	}
 	var users auth.Directory = port
 	if cfg.StateDir != "" {

@@ -68,3 +68,34 @@ func (p *Pool) opened(c *Conn, err error) bool {
 	c.Release()
 	return true
 }
+
+// Warm begins to open connections until there are n, as far as there may be so many:
+// ahead of requests that will come all at once. One that can't be opened is left to
+// who will want it.
+func (p *Pool) Warm(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.total < min(n, p.cfg.MaxConns) && p.life.Err() == nil {
+		p.opening++
+		p.total++
+		p.growth.Go(p.openAhead)
+	}
+}
+
+// openAhead opens one connection that nobody waits for, in one try.
+func (p *Pool) openAhead() {
+	select {
+	case p.dials <- struct{}{}:
+		defer func() { <-p.dials }()
+	case <-p.life.Done():
+		return
+	}
+	if p.opened(p.attempt(p.life)) {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.opening--
+	p.total--
+	p.grow()
+}

@@ -308,6 +308,28 @@ func TestNobodyWaitsForAHandshakeWhileAConnectionIsIdle(t *testing.T) {
 	require.Equal(t, 1+cap(p.dials), p.Open(), "none was begun when nobody waited any more")
 }
 
+// What can't be opened ahead is opened for who wants it, and is bounded like the rest.
+func TestWarm(t *testing.T) {
+	t.Parallel()
+
+	s := newSet(t, 1)
+	s.elect(-1)
+	p := pool(t, "mongodb://"+s.members[0].host+"/?directConnection=true", 3)
+	p.Warm(5)
+	require.Eventually(t, func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.opening == 0 && p.total == 0
+	}, 10*time.Second, time.Millisecond)
+	s.elect(0)
+	p.Warm(5)
+	require.Eventually(t, func() bool { return p.Open() == 3 }, 10*time.Second, time.Millisecond)
+	c, err := p.Get(within(t, 10*time.Second))
+	require.NoError(t, err)
+	c.Release()
+	require.Equal(t, 3, p.Open())
+}
+
 func TestManyShareFew(t *testing.T) {
 	t.Parallel()
 
