@@ -18,7 +18,7 @@ const (
 	around  = 400 * time.Millisecond // how far before the fence and behind the opening pauses are looked for
 	warmUp  = 3 * time.Second        // of the application before the move
 	patient = 3 * time.Minute        // for one switch to come about
-	looks   = 50 * time.Millisecond  // between two looks at the metadata
+	looks   = 200 * time.Millisecond // between two looks at the metadata
 )
 
 // bench is one run.
