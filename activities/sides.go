@@ -100,7 +100,7 @@ func (s Sides) open(ctx context.Context, name string) (*Side, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Side{Set: set, fencer: fencer, partitions: s.Partitions, store: s.Store, cuts: map[cutKey]shard.Cut{}}, nil
+	return &Side{Set: set, fencer: fencer, partitions: s.Partitions, store: s.Store, cuts: map[cutKey]shard.Cut{}, foreseen: map[chunk.PlacementID][]shard.Grant{}}, nil
 }
 
 // Close ends the warm connections, after everybody who uses them has stopped.
@@ -122,8 +122,9 @@ type Side struct {
 	partitions int32
 	store      *metadata.Store
 
-	mu   sync.Mutex
-	cuts map[cutKey]shard.Cut // what the newest drop of grants has to be seen as
+	mu       sync.Mutex
+	cuts     map[cutKey]shard.Cut                // what the newest drop of grants has to be seen as
+	foreseen map[chunk.PlacementID][]shard.Grant // what the next drop will find, see [Side.Foresee]
 }
 
 // cutKey names a drop of grants.
@@ -142,13 +143,28 @@ func kind(a switchover.Access) shard.GrantKind {
 	return shard.Writes
 }
 
+// Foresee implements [switchover.Side].
+func (s *Side) Foresee(ctx context.Context, p chunk.Placement) error {
+	grants, err := s.Set.Grants(ctx, p.ID)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.foreseen[p.ID] = grants
+	return nil
+}
+
 // DropGrants implements [switchover.Side].
 func (s *Side) DropGrants(ctx context.Context, p chunk.Placement, a chunk.AttemptID, access switchover.Access) (int, error) {
 	drop := s.Set.DropWriteGrants
 	if access == switchover.Reads {
 		drop = s.Set.DropReadGrants
 	}
-	cut, err := drop(ctx, p.ID, a)
+	s.mu.Lock()
+	foreseen := s.foreseen[p.ID]
+	s.mu.Unlock()
+	cut, err := drop(ctx, p.ID, a, foreseen...)
 	if err != nil {
 		return 0, err
 	}

@@ -100,10 +100,7 @@ func publishOf(ref contract.AttemptRef) switchover.PublishInput {
 
 // publishRoute changes the route and opens the target.
 func (a *Activities) publishRoute(ctx context.Context, ref contract.AttemptRef) (contract.SwitchResult, error) {
-	if _, err := a.Switcher.Publish(ctx, publishOf(ref)); err != nil {
-		return contract.SwitchResult{Attempt: ref.Attempt}, err
-	}
-	return contract.SwitchResult{Attempt: ref.Attempt}, a.Switcher.OpenTarget(ctx, ref.Attempt)
+	return contract.SwitchResult{Attempt: ref.Attempt}, a.Switcher.PublishAndOpen(ctx, publishOf(ref))
 }
 
 // SettleAttempt answers what became of an attempt, and ends it.

@@ -91,41 +91,61 @@ func (s *Set) notOvertaken(ctx context.Context, p chunk.PlacementID, a chunk.Att
 	return nil
 }
 
+// Grants lists the grants of the placement that exist, held or not.
+func (s *Set) Grants(ctx context.Context, p chunk.PlacementID) ([]Grant, error) {
+	grants, _, err := s.grants(ctx, p)
+	return grants, err
+}
+
 // DropWriteGrants takes away every write grant of the placement that is older than
-// attempt a. Newer ones stay, so that a late fence is void.
+// attempt a. Newer ones stay, so that a late fence is void. Grants that were foreseen
+// are dropped while the others are still looked for; foreseeing wrongly does no harm.
 //
 // After: the roles are gone from a majority of the set. What every member does
 // with its cached copy is for [Fencer.Barrier] to see. If interrupted: run again.
-func (s *Set) DropWriteGrants(ctx context.Context, p chunk.PlacementID, a chunk.AttemptID) (Cut, error) {
-	return s.dropGrants(ctx, Writes, p, a)
+func (s *Set) DropWriteGrants(ctx context.Context, p chunk.PlacementID, a chunk.AttemptID, foreseen ...Grant) (Cut, error) {
+	return s.dropGrants(ctx, Writes, p, a, foreseen)
 }
 
 // DropReadGrants is [Set.DropWriteGrants] for the read grants.
-func (s *Set) DropReadGrants(ctx context.Context, p chunk.PlacementID, a chunk.AttemptID) (Cut, error) {
-	return s.dropGrants(ctx, Reads, p, a)
+func (s *Set) DropReadGrants(ctx context.Context, p chunk.PlacementID, a chunk.AttemptID, foreseen ...Grant) (Cut, error) {
+	return s.dropGrants(ctx, Reads, p, a, foreseen)
 }
 
 // dropGrants drops the generations of one kind that are older than a.
-func (s *Set) dropGrants(ctx context.Context, k GrantKind, p chunk.PlacementID, a chunk.AttemptID) (Cut, error) {
-	var cut Cut
-	grants, at, err := s.grants(ctx, p)
-	if err != nil {
-		return cut, err
+func (s *Set) dropGrants(ctx context.Context, k GrantKind, p chunk.PlacementID, a chunk.AttemptID, foreseen []Grant) (Cut, error) {
+	stays := func(g Grant) bool { return g.Kind != k || g.Attempt >= a }
+	early := slices.DeleteFunc(slices.Clone(foreseen), stays)
+	var first, rest Cut
+	var found []Grant
+	g, together := errgroup.WithContext(ctx)
+	g.Go(func() (err error) { first, err = s.dropAll(together, early); return err })
+	g.Go(func() (err error) { found, rest.At, err = s.grants(together, p); return err })
+	if err := g.Wait(); err != nil {
+		return first, err
 	}
-	cut.At = at
+	more, err := s.dropAll(ctx, slices.DeleteFunc(found, func(g Grant) bool { return stays(g) || slices.Contains(early, g) }))
+	return first.and(rest).and(more), err
+}
+
+// and is what two drops did together.
+func (c Cut) and(o Cut) Cut {
+	c.Dropped = append(c.Dropped, o.Dropped...)
+	if o.At.After(c.At) {
+		c.At = o.At
+	}
+	return c
+}
+
+// dropAll drops grants. One that is gone already is fine, and not counted.
+func (s *Set) dropAll(ctx context.Context, grants []Grant) (cut Cut, err error) {
 	for _, g := range grants {
-		if g.Kind != k || g.Attempt >= a {
-			continue
-		}
 		r, err := s.adminRun(ctx, bson.D{{Key: "dropRole", Value: g.Role}, majority()})
 		if err != nil && !mongocode.IsRoleNotFound(err) {
 			return cut, s.wrap(err, "drop grant %s", g.Role)
 		}
 		if err == nil {
-			cut.Dropped = append(cut.Dropped, g.Role)
-			if t := operationTime(r); t.After(cut.At) {
-				cut.At = t
-			}
+			cut = cut.and(Cut{Dropped: []string{g.Role}, At: operationTime(r)})
 		}
 	}
 	return cut, nil

@@ -91,13 +91,14 @@ type fence struct {
 var errReign = errors.New("the source's primary changed")
 
 func (f *fence) run(ctx context.Context, at Attempt) error {
-	id, err := f.src.Identity(ctx)
+	err := together(ctx,
+		func(ctx context.Context) (err error) { f.identity, err = f.src.Identity(ctx); return err },
+		func(ctx context.Context) error { return f.src.Foresee(ctx, at.Source) })
 	if err != nil {
-		return fmt.Errorf("identity of the source's primary: %w", err)
+		return fmt.Errorf("look at the source before the fence: %w", err)
 	}
-	f.identity = id
 	f.at, err = f.Ledger.Advance(ctx, at.ID, chunk.Preparing, chunk.Fencing,
-		AdvanceOptions{Deadline: f.Config.FenceDeadline, Identity: id})
+		AdvanceOptions{Deadline: f.Config.FenceDeadline, Identity: f.identity})
 	if err != nil {
 		return err
 	}
@@ -219,22 +220,32 @@ func (f *fence) catchUp(ctx context.Context, kind chunk.MarkerKind) error {
 	}
 }
 
+// closeReads takes the right to read away while the row says so: the publish needs
+// both, and fewer rights than the row tells of hurt nobody.
 func (f *fence) closeReads(ctx context.Context) error {
-	if f.at.State == chunk.Fencing { // a second pass is closing already
-		at, err := f.Ledger.Advance(ctx, f.at.ID, chunk.Fencing, chunk.Closing, AdvanceOptions{})
-		if err != nil {
-			return err
+	at := f.at // f.at is read beside its change
+	err := together(ctx, func(ctx context.Context) error { return f.sayClosing(ctx, at) }, func(ctx context.Context) error {
+		if _, err := f.src.DropGrants(ctx, at.Source, at.ID, Reads); err != nil {
+			return fmt.Errorf("drop read grants: %w", err)
 		}
-		f.at = at
-	}
-	f.mark("closing", "")
-	if _, err := f.src.DropGrants(ctx, f.at.Source, f.at.ID, Reads); err != nil {
-		return fmt.Errorf("drop read grants: %w", err)
-	}
-	if err := f.barrier(ctx, Reads); err != nil {
+		return f.barrier(ctx, Reads)
+	})
+	if err != nil {
 		return err
 	}
+	f.at.State = chunk.Closing
 	return f.Stops.At(ctx, "switch.closed")
+}
+
+// sayClosing brings the row to closing; in a second pass it is there already.
+func (f *fence) sayClosing(ctx context.Context, at Attempt) error {
+	if at.State == chunk.Fencing {
+		if _, err := f.Ledger.Advance(ctx, at.ID, chunk.Fencing, chunk.Closing, AdvanceOptions{}); err != nil {
+			return err
+		}
+	}
+	f.mark("closing", "")
+	return nil
 }
 
 // finish proves that nothing of the source can be missing on the target. The lanes

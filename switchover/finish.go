@@ -10,11 +10,26 @@ import (
 	"drover/internal/failure"
 )
 
-// Publish changes the routes: the one point of no return.
+// PublishAndOpen changes the routes, the one point of no return, and lets the
+// applications onto the target.
 //
-// Before: closing, within the deadline. After: published. An error does not
-// say that the routes did not change: ask [Switcher.Settle].
-func (s *Switcher) Publish(ctx context.Context, in PublishInput) (chunk.Token, error) {
+// Before: closing, within the deadline. After: open. An error does not say that the
+// routes did not change: ask [Switcher.Settle].
+func (s *Switcher) PublishAndOpen(ctx context.Context, in PublishInput) error {
+	var at Attempt
+	var token chunk.Token
+	err := together(ctx, // what the publish does not change is read beside it
+		func(ctx context.Context) (err error) { at, err = s.Ledger.Attempt(ctx, in.Attempt); return err },
+		func(ctx context.Context) (err error) { token, err = s.publish(ctx, in); return err })
+	if err != nil {
+		return err
+	}
+	at.State, at.Token = chunk.Published, token
+	return s.open(ctx, at)
+}
+
+// publish is the change of the routes.
+func (s *Switcher) publish(ctx context.Context, in PublishInput) (chunk.Token, error) {
 	if err := s.Stops.At(ctx, "switch.before-publish"); err != nil {
 		return 0, err
 	}
@@ -41,19 +56,16 @@ func (s *Switcher) OpenTarget(ctx context.Context, id chunk.AttemptID) error {
 	if at.State != chunk.Published {
 		return lost(at, chunk.Published)
 	}
+	return s.open(ctx, at)
+}
+
+// open is OpenTarget of an attempt that is published.
+func (s *Switcher) open(ctx context.Context, at Attempt) error {
 	dst, err := s.target(ctx, at) // the old shard may be gone: opening needs the new one only
 	if err != nil {
 		return err
 	}
-	// Both before the grant: the log's new side begins with the marker, and should the
-	// metadata forget the publish, the way back finds the record.
-	err = together(ctx,
-		func(ctx context.Context) error { return s.markOpen(ctx, at, dst) },
-		func(ctx context.Context) error { return s.recordOpen(ctx, at, dst) })
-	if err != nil {
-		return err
-	}
-	err = s.grant(ctx, dst, at.Target, id)
+	err = s.letIn(ctx, at, dst)
 	if failure.Is(err, failure.Lost) { // a newer attempt has dropped the role: this open is void
 		return err
 	}
@@ -64,12 +76,29 @@ func (s *Switcher) OpenTarget(ctx context.Context, id chunk.AttemptID) error {
 	if err := s.Stops.At(ctx, "switch.granted"); err != nil {
 		return err
 	}
-	if _, err := s.Ledger.Advance(ctx, id, chunk.Published, chunk.Open, AdvanceOptions{}); err != nil {
-		return s.unlessReached(ctx, id, err, chunk.Open, chunk.AttemptDone)
+	if _, err := s.Ledger.Advance(ctx, at.ID, chunk.Published, chunk.Open, AdvanceOptions{}); err != nil {
+		return s.unlessReached(ctx, at.ID, err, chunk.Open, chunk.AttemptDone)
 	}
 	clockOf(ctx).mark("open", "")
 	s.forward(ctx, at)
 	return nil
+}
+
+// letIn gives the applications the target. Marker and record come before the grant: the
+// log's new side begins with the marker, and should the metadata forget the publish,
+// the way back finds the record. The lock of the grants is taken meanwhile.
+func (s *Switcher) letIn(ctx context.Context, at Attempt, dst Side) error {
+	written := make(chan struct{})
+	var notWritten error
+	go func() {
+		defer close(written)
+		notWritten = together(ctx,
+			func(ctx context.Context) error { return s.markOpen(ctx, at, dst) },
+			func(ctx context.Context) error { return s.recordOpen(ctx, at, dst) })
+	}()
+	err := s.grant(ctx, dst, at.Target, at.ID, func() error { <-written; return notWritten })
+	<-written // also where the lock could not be had
+	return err
 }
 
 // markOpen writes the marker with which the target's side of the log begins.
@@ -167,7 +196,7 @@ func (s *Switcher) Abandon(ctx context.Context, id chunk.AttemptID, reason strin
 	}
 	// Applications have the source back whatever becomes of TTL, and one whose grant is
 	// void restores none.
-	if err := s.grant(ctx, src, at.Source, id); err != nil {
+	if err := s.grant(ctx, src, at.Source, id, func() error { return nil }); err != nil {
 		return s.unlessReached(ctx, id, fmt.Errorf("grant the source: %w", err), chunk.AttemptAborted)
 	}
 	if err := src.RestoreTTL(ctx, at.Source, id); err != nil {

@@ -195,6 +195,8 @@ func (s *fleetSide) CreateGrants(ctx context.Context, _ chunk.Placement, _ chunk
 	return s.call(ctx, func() error { s.f.created++; return nil })
 }
 
+func (s *fleetSide) Foresee(ctx context.Context, _ chunk.Placement) error { return s.nothing(ctx) }
+
 func (s *fleetSide) DropGrants(ctx context.Context, p chunk.Placement, _ chunk.AttemptID, _ switchover.Access) (int, error) {
 	return 1, s.call(ctx, func() error { delete(s.f.granted, p.ID); return nil })
 }
@@ -419,7 +421,7 @@ func TestZombiesAreRefused(t *testing.T) {
 		require.True(t, failure.Is(s.Prepare(t.Context(), 1), failure.Lost))
 		_, err := s.Fence(t.Context(), 1, nil)
 		require.True(t, failure.Is(err, failure.Lost), "%v", err)
-		_, err = s.Publish(t.Context(), switchover.PublishInput{Attempt: 1})
+		err = s.PublishAndOpen(t.Context(), switchover.PublishInput{Attempt: 1})
 		require.True(t, failure.Is(err, failure.Lost), "%v", err)
 		require.True(t, failure.Is(s.OpenTarget(t.Context(), 1), failure.Lost))
 		require.True(t, failure.Is(s.Conclude(t.Context(), 1), failure.Lost))

@@ -112,6 +112,11 @@ func (f *fan) CreateGrants(ctx context.Context, _ chunk.Placement, a chunk.Attem
 	return f.each(ctx, func(ctx context.Context, p part) error { return p.side.CreateGrants(ctx, p.placement, a) })
 }
 
+// Foresee implements [Side].
+func (f *fan) Foresee(ctx context.Context, _ chunk.Placement) error {
+	return f.each(ctx, func(ctx context.Context, p part) error { return p.side.Foresee(ctx, p.placement) })
+}
+
 // DropGrants implements [Side].
 func (f *fan) DropGrants(ctx context.Context, _ chunk.Placement, a chunk.AttemptID, access Access) (int, error) {
 	var mu sync.Mutex
@@ -316,14 +321,17 @@ func (f *fan) RestoreTTL(ctx context.Context, _ chunk.Placement, a chunk.Attempt
 
 // grant gives the proxies' user an attempt's roles of one side, each shard under
 // its own lock and one after the other, so that no two attempts wait for each
-// other.
-func (s *Switcher) grant(ctx context.Context, side Side, p chunk.Placement, a chunk.AttemptID) error {
+// other. ready is waited for under the first lock.
+func (s *Switcher) grant(ctx context.Context, side Side, p chunk.Placement, a chunk.AttemptID, ready func() error) error {
 	parts := []part{{placement: p, side: side}}
 	if f, ok := side.(*fan); ok {
 		parts = f.parts
 	}
 	for _, one := range parts {
 		err := s.Ledger.GrantLock(ctx, one.placement.Shard, func(ctx context.Context) error {
+			if err := ready(); err != nil {
+				return err
+			}
 			return one.side.GrantToData(ctx, one.placement, a)
 		})
 		if err != nil {

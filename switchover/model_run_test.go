@@ -115,10 +115,7 @@ func coordinator(a *actor) {
 			_, err = s.Fence(ctx, id, nil)
 		}
 		if err == nil {
-			_, err = s.Publish(ctx, switchover.PublishInput{Attempt: id})
-		}
-		if err == nil {
-			err = s.OpenTarget(ctx, id)
+			err = s.PublishAndOpen(ctx, switchover.PublishInput{Attempt: id})
 		}
 		if err == nil {
 			err = s.Conclude(ctx, id)

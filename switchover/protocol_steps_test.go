@@ -108,10 +108,33 @@ func (x *explorer) clean(m *model, i int, p uint8) bool {
 	return m.proxy[i] != 1+p
 }
 
+// closingOrders are the orders of the row and of the reads' closing, by how much of the
+// second comes first.
+var closingOrders = [][]uint8{
+	{advanceClosing, dropReads, barrierReads},
+	{dropReads, advanceClosing, barrierReads},
+	{dropReads, barrierReads, advanceClosing},
+}
+
 // closeStep is a step up to the publish.
 func (x *explorer) closeStep(m *model, c *actorPC, a uint8) (done bool) {
 	src := m.source[a]
-	switch c.pc {
+	if c.pc == advanceClosing && c.closing == 0 { // the row and the reads at once: the row may come later
+		for late := uint8(1); late <= 2; late++ {
+			n := *m
+			l := &n.coordinator[a-1]
+			l.closing = late
+			if x.closeStep(&n, l, a) {
+				l.pc++
+				x.emit(n)
+			}
+		}
+	}
+	step := c.pc
+	if c.pc <= barrierReads {
+		step = closingOrders[c.closing][c.pc-advanceClosing]
+	}
+	switch step {
 	case advanceClosing:
 		if m.row[a] != sFencing && (m.row[a] != sClosing || c.round == 0) {
 			return x.leave(m, c)
@@ -124,6 +147,7 @@ func (x *explorer) closeStep(m *model, c *actorPC, a uint8) (done bool) {
 			m.cached[src].r, m.slip = 0, 0
 		}
 	case finalMarker:
+		c.closing = 0
 		if x.without != "final marker" {
 			m.log[src].add(finalM + a + 4*c.round)
 		}

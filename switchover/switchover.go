@@ -65,6 +65,9 @@ func (a Attempt) forward() Forward {
 type Side interface {
 	// CreateGrants makes the attempt's two roles of p, held by nobody.
 	CreateGrants(ctx context.Context, p chunk.Placement, a chunk.AttemptID) error
+	// Foresee learns, before the window, which roles of p the fence will find, so that
+	// the window need not ask before it drops them.
+	Foresee(ctx context.Context, p chunk.Placement) error
 	// DropGrants drops every role of p for access that is older than attempt a,
 	// and returns how many there were. Newer ones stay: a late fence is void.
 	DropGrants(ctx context.Context, p chunk.Placement, a chunk.AttemptID, access Access) (int, error)

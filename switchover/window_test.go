@@ -22,7 +22,7 @@ func TestLanesThatStandStillNeverPublish(t *testing.T) {
 		_, err := f.switcher().Fence(t.Context(), 1, nil)
 		require.True(t, failure.HasCode(err, "switch.deadline"), "%v", err)
 		require.Equal(t, chunk.Fencing, f.state(1), "reads were closed before the lanes had everything")
-		_, err = f.switcher().Publish(t.Context(), switchover.PublishInput{Attempt: 1})
+		err = f.switcher().PublishAndOpen(t.Context(), switchover.PublishInput{Attempt: 1})
 		require.True(t, failure.Is(err, failure.Lost), "%v", err)
 
 		w := f.watchdog()
