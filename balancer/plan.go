@@ -104,6 +104,11 @@ func Balance(f Fleet, p Policy, now time.Time) (Plan, error) {
 	if age := now.Sub(f.At); age > p.MaxAge {
 		return Plan{}, fmt.Errorf("%w: read %s ago, at most %s: read the fleet again", ErrOld, age.Round(time.Second), p.MaxAge)
 	}
+	return played(f, p).plan, nil
+}
+
+// played is a round that has planned everything.
+func played(f Fleet, p Policy) *round {
 	b := newRound(f, p)
 	b.plan.Mean = b.mean()
 	b.plan.Before = slices.Max(b.uses)
@@ -114,7 +119,7 @@ func Balance(f Fleet, p Policy, now time.Time) (Plan, error) {
 	b.run()
 	b.ease()
 	b.plan.After = slices.Max(b.uses)
-	return b.plan, nil
+	return b
 }
 
 // newRound begins to plan.

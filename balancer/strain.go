@@ -154,6 +154,7 @@ func (b *round) easeOne(shard int) {
 		b.moved[chunk] = true
 		left = slices.DeleteFunc(left, func(c int) bool { return c == chunk })
 		b.cold.fix(to)
+		b.cold.fix(shard) // it was relieved for its strain, and may take chunks for its use
 	}
 }
 

@@ -185,22 +185,41 @@ func TestDearChunkIsCut(t *testing.T) {
 	require.NotEqual(t, "c0", p.Moves[0].Chunk)
 }
 
+// strainedFleet draws a fleet whose shards bear their load well or badly.
+func strainedFleet(t *rapid.T) Fleet {
+	f := fleet(t)
+	for i := range f.Shards {
+		f.Shards[i].Strain = Strain{
+			CPU: rapid.Float64Range(0, 8).Draw(t, "cpu"), Cores: rapid.SampledFrom([]float64{0, 8}).Draw(t, "cores"),
+			Write: time.Duration(rapid.IntRange(0, 200).Draw(t, "write")) * time.Millisecond,
+		}
+	}
+	for i := range f.Chunks {
+		f.Chunks[i].Load.Time = rapid.Float64Range(0, 2).Draw(t, "time")
+	}
+	return f
+}
+
+// TestColdestComesFirst also behind moves that relieve a shard which is itself one of the
+// cold ones: chunks went past it to warmer ones.
+func TestColdestComesFirst(t *testing.T) {
+	t.Parallel()
+
+	rapid.Check(t, func(t *rapid.T) {
+		b := played(strainedFleet(t), Policy{}.withDefaults())
+		for i := 1; i < b.cold.Len(); i++ {
+			require.False(t, b.cold.Less(i, (i-1)/2), "shard %d stands behind a warmer one", b.cold.shards[i])
+		}
+	})
+}
+
 // TestStrainKeepsItsPromises: no target comes near a limit, nothing that is fixed moves,
 // and who stays past a limit is spoken of.
 func TestStrainKeepsItsPromises(t *testing.T) {
 	t.Parallel()
 
 	rapid.Check(t, func(t *rapid.T) {
-		f := fleet(t)
-		for i := range f.Shards {
-			f.Shards[i].Strain = Strain{
-				CPU: rapid.Float64Range(0, 8).Draw(t, "cpu"), Cores: rapid.SampledFrom([]float64{0, 8}).Draw(t, "cores"),
-				Write: time.Duration(rapid.IntRange(0, 200).Draw(t, "write")) * time.Millisecond,
-			}
-		}
-		for i := range f.Chunks {
-			f.Chunks[i].Load.Time = rapid.Float64Range(0, 2).Draw(t, "time")
-		}
+		f := strainedFleet(t)
 		p, err := Balance(f, Policy{}, now)
 		require.NoError(t, err)
 		checkMoves(t, f, p.Moves)
