@@ -283,7 +283,7 @@ func (a *Activities) reopen(ctx context.Context, in contract.DirectionInput, e e
 		}
 		switch at.State { //nolint:exhaustive // the others have closed nothing for good
 		case chunk.AttemptAborted:
-			if err := replication.ReopenLanes(ctx, admin, in.Migration, in.Direction, at.ID); err != nil {
+			if err := replication.ReopenLanes(ctx, admin, e.to, in.Migration, in.Direction, at.ID); err != nil {
 				return err
 			}
 		case chunk.Published, chunk.Open, chunk.AttemptDone:

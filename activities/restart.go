@@ -11,6 +11,7 @@ import (
 	"drover/contract"
 	"drover/internal/failure"
 	"drover/metadata"
+	"drover/replication"
 	"drover/shard"
 )
 
@@ -54,6 +55,9 @@ func (a *Activities) RestartSlices(ctx context.Context, in contract.ImportInput)
 		if err := e.to.DropApplierRole(ctx, m.Target.ID, m.ID, 0); err != nil {
 			return err
 		}
+		if err := a.abortOwners(ctx, e.to, m.ID); err != nil {
+			return err
+		}
 		if _, err := e.to.DrainUser(ctx, chunk.ApplierUser, shard.DrainRequest{Placement: m.Target, Budget: drainBudget}); err != nil {
 			return err
 		}
@@ -74,6 +78,16 @@ func (a *Activities) RestartSlices(ctx context.Context, in contract.ImportInput)
 		return err
 	})
 	return out, err
+}
+
+// abortOwners aborts the batch that a lane of the import's direction may have left
+// open: its commit would need no role, and until then it keeps loaders from its documents.
+func (a *Activities) abortOwners(ctx context.Context, to *shard.Set, m chunk.MigrationID) error {
+	admin, err := to.Client(chunk.AdminUser)
+	if err != nil {
+		return err
+	}
+	return replication.AbortOwners(ctx, admin, to, m, 0)
 }
 
 // sourceServes refuses a move whose target serves: its documents are newer than those

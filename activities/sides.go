@@ -269,7 +269,7 @@ func (s *Side) CloseLanes(ctx context.Context, m chunk.MigrationID, d, by chunk.
 	if err != nil {
 		return err
 	}
-	return replication.CloseLanes(ctx, admin, m, d, by)
+	return replication.CloseLanes(ctx, admin, s, m, d, by)
 }
 
 // DropApplierRole implements [switchover.Side].

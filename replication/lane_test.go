@@ -83,24 +83,24 @@ func testOrder(t *testing.T, w *world) {
 		require.Equal(t, raw(t, want), doc)
 	}
 	ctx, m := context.Background(), w.cfg.Direction.Migration
-	require.NoError(t, CloseLanes(ctx, w.client, m, 0, 6))
+	require.NoError(t, CloseLanes(ctx, w.client, w.sessions, m, 0, 6))
 	for range 2 { // a closed lane is not taken again
 		err := r.wait()
 		require.True(t, failure.HasCode(err, "lane.closed"), "%v", err)
 		require.True(t, failure.Is(err, failure.Lost))
 		r = w.run(w.cfg)
 	}
-	require.NoError(t, ReopenLanes(ctx, w.client, m, 0, 5)) // it was not this attempt that closed them
+	require.NoError(t, ReopenLanes(ctx, w.client, w.sessions, m, 0, 5)) // it was not this attempt that closed them
 	require.True(t, failure.HasCode(w.run(w.cfg).wait(), "lane.closed"))
-	require.NoError(t, ReopenLanes(ctx, w.client, m, 0, 6))
+	require.NoError(t, ReopenLanes(ctx, w.client, w.sessions, m, 0, 6))
 	r = w.run(w.cfg)
 	w.passes(w.mark(chunk.ValidateMarker, 2))
-	require.True(t, failure.Is(CloseLanes(ctx, w.client, m, 0, 6), failure.Lost), "a late coordinator closed lanes after its way back")
+	require.True(t, failure.Is(CloseLanes(ctx, w.client, w.sessions, m, 0, 6), failure.Lost), "a late coordinator closed lanes after its way back")
 	w.passes(w.mark(chunk.ValidateMarker, 3))
-	require.NoError(t, CloseLanes(ctx, w.client, m, 0, 7))
+	require.NoError(t, CloseLanes(ctx, w.client, w.sessions, m, 0, 7))
 	require.True(t, failure.HasCode(r.wait(), "lane.closed"))
-	require.NoError(t, CloseLanes(ctx, w.client, m, 0, math.MaxInt64), "the end closes what is closed")
-	require.NoError(t, ReopenLanes(ctx, w.client, m, 0, 7))
+	require.NoError(t, CloseLanes(ctx, w.client, w.sessions, m, 0, math.MaxInt64), "the end closes what is closed")
+	require.NoError(t, ReopenLanes(ctx, w.client, w.sessions, m, 0, 7))
 	require.True(t, failure.HasCode(w.run(w.cfg).wait(), "lane.closed"), "the end is the end")
 }
 
