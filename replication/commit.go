@@ -145,7 +145,9 @@ func resolveAll(docs []*document, opts FoldOptions) error {
 func (l *Lane) giveWay(c *conflict, docs []*document) {
 	d := c.doc
 	d.holder = c
-	l.learn(c)
+	if !c.onID && len(c.pattern) > 0 {
+		l.unique(c)
+	}
 	switch {
 	case c.stays:
 		d.way = anew
@@ -160,6 +162,7 @@ func (l *Lane) giveWay(c *conflict, docs []*document) {
 		}
 	case d.way == anew && len(c.pattern) > 0 && !c.onID:
 		d.way = around
+		l.unique(c).rounds = true
 	default:
 		d.way = aside
 	}

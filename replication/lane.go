@@ -36,7 +36,7 @@ type Lane struct {
 	reached  position // at or beyond saved: what follows saved changes nothing here
 	queue    *queue
 	parked   parkedSet
-	uniques  map[string][]bson.Raw // by collection: key patterns of unique indexes that were broken
+	uniques  map[string][]*unique // by collection: the unique indexes that were broken
 	gauge    *gauge
 	kick     chan struct{} // another lane may have released a key
 	released func()        // tells the others that this one may have

@@ -6,7 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -119,10 +119,8 @@ type writes struct {
 func (l *Lane) write(ctx context.Context, docs []*document) error {
 	var order []string
 	byCollection := map[string]*writes{}
+	l.handOver(docs)
 	for _, d := range docs {
-		if d.way == inPlace && l.changesKey(d) {
-			d.way = anew
-		}
 		w := byCollection[d.collection]
 		if w == nil {
 			w = &writes{}
@@ -303,43 +301,94 @@ func (l *Lane) writeSome(ctx context.Context, collection, command, list string, 
 	return nil
 }
 
-// learn remembers which unique index was broken: from then on documents that
-// change its key are deleted before any is inserted again, so that keys can
-// change hands within a batch.
-func (l *Lane) learn(c *conflict) {
-	if c.onID || len(c.pattern) == 0 {
-		return
-	}
-	known := l.uniques[c.doc.collection]
-	if slices.ContainsFunc(known, func(p bson.Raw) bool { return bytes.Equal(p, c.pattern) }) {
-		return
-	}
-	if l.uniques == nil {
-		l.uniques = map[string][]bson.Raw{}
-	}
-	l.uniques[c.doc.collection] = append(known, c.pattern)
+// unique is a unique index that was broken. From then on documents that change its
+// key are deleted before any is inserted again, so that keys can change hands within
+// a batch.
+type unique struct {
+	pattern bson.Raw
+	rounds  bool // the server refused an insert of a key that nobody holds: such documents take the way around
 }
 
-// changesKey reports whether a document's new image has another key than its old
-// one in a unique index that was broken before.
-func (l *Lane) changesKey(d *document) bool {
-	if len(d.old) == 0 || len(d.now) == 0 {
-		return false
-	}
-	for _, pattern := range l.uniques[d.collection] {
-		fields, err := pattern.Elements()
-		if err != nil {
-			return true
+// unique gives what the lane knows of the index that c tells of.
+func (l *Lane) unique(c *conflict) *unique {
+	for _, u := range l.uniques[c.doc.collection] {
+		if bytes.Equal(u.pattern, c.pattern) {
+			return u
 		}
-		for _, f := range fields {
-			a, errA := chunk.LookupPath(d.old, f.Key())
-			b, errB := chunk.LookupPath(d.now, f.Key())
-			if errA != nil || errB != nil || !a.Equal(b) {
-				return true
+	}
+	if l.uniques == nil {
+		l.uniques = map[string][]*unique{}
+	}
+	u := &unique{pattern: c.pattern}
+	l.uniques[c.doc.collection] = append(l.uniques[c.doc.collection], u)
+	return u
+}
+
+// keyOf gives the index's key of an image; ok is false where there is no image, and
+// where it may have several keys.
+func (u *unique) keyOf(image bson.Raw) (key string, ok bool) {
+	fields, err := u.pattern.Elements()
+	if err != nil || len(image) == 0 {
+		return "", false
+	}
+	var b strings.Builder
+	for _, f := range fields {
+		v, err := chunk.LookupPath(image, f.Key())
+		if err != nil {
+			return "", false
+		}
+		part, err := chunk.EncodeValue(v)
+		if err != nil {
+			return "", false
+		}
+		fmt.Fprintf(&b, "%d:%s", len(part), part)
+	}
+	return b.String(), true
+}
+
+// handOver lets documents give up their keys before others take them. All that change
+// a key, or take one that another gives up, are found here: each that the server had
+// to find would cost a transaction.
+func (l *Lane) handOver(docs []*document) {
+	for collection, indexes := range l.uniques {
+		for _, u := range indexes {
+			freed := map[string]bool{}
+			for _, d := range docs {
+				if d.collection == collection && len(d.old) > 0 {
+					u.release(d, freed)
+				}
+			}
+			for _, d := range docs {
+				if key, one := u.keyOf(d.now); d.collection == collection && one && freed[key] {
+					u.late(d)
+				}
 			}
 		}
 	}
-	return false
+}
+
+// release notes the key that a document gives up, and lets it take its new one late.
+func (u *unique) release(d *document, freed map[string]bool) {
+	was, one := u.keyOf(d.old)
+	now, same := u.keyOf(d.now)
+	if one && same && was == now {
+		return
+	}
+	freed[was] = one
+	if len(d.now) > 0 {
+		u.late(d)
+	}
+}
+
+// late has a document take its key when all have given up theirs.
+func (u *unique) late(d *document) {
+	switch {
+	case d.way != inPlace && d.way != anew:
+	case u.rounds:
+		d.way, d.holder = around, &conflict{doc: d, pattern: u.pattern}
+	default:
+		d.way = anew
+	}
 }
 
 // offender finds the document that broke a unique index. Inside a transaction a
