@@ -27,11 +27,8 @@ func (f *fleet) showMove() {
 	text, _ := json.MarshalIndent(st, "", " ") // an empty one says as much
 	f.t.Logf("--- the move (%v) ---\n%s", err, text)
 	id := starter.MigrateID(f.hot.Chunk.ID)
-	if _, err := f.temporal.DescribeWorkflow(ctx, id, ""); err != nil {
-		f.t.Logf("--- its workflow: %v", err)
-		return
-	}
-	f.t.Logf("--- its workflow ---\n%s", told(testkit.History(f.t, f.temporal, id).GetEvents()))
+	h, err := testkit.ReadHistory(ctx, f.temporal, id)
+	f.t.Logf("--- its workflow (%v) ---\n%s", err, told(h.GetEvents()))
 }
 
 // call is one activity in a history, or what an operator asked for.
