@@ -31,6 +31,9 @@ type report struct {
 	WatchdogP50   float64    `json:"watchdog_p50_ms"`
 	WatchdogMax   float64    `json:"watchdog_max_ms"`
 	WatchdogLate  int        `json:"watchdog_late"` // of them, those that took more than 500 ms
+	ReturnEnded   int        `json:"return_ended"`  // attempts that were overdue when a server that was killed ran again, and were ended then
+	ReturnP50     float64    `json:"return_p50_ms"`
+	ReturnMax     float64    `json:"return_max_ms"`
 	Seconds       float64    `json:"seconds"`
 	Outcomes      []rig.Cell `json:"outcomes"`
 
@@ -90,31 +93,39 @@ func run(ctx context.Context) error {
 
 // sum takes the cells' times of the watchdog together.
 func (r *report) sum() {
-	var late []float64
+	var late, returns []float64
 	for _, c := range r.Outcomes {
-		late = append(late, c.WatchdogMS...)
+		late, returns = append(late, c.WatchdogMS...), append(returns, c.ReturnMS...)
 	}
-	slices.Sort(late)
-	if r.WatchdogEnded = len(late); r.WatchdogEnded == 0 {
-		return
-	}
-	r.WatchdogP50, r.WatchdogMax = late[len(late)/2], late[len(late)-1]
 	for _, ms := range late {
 		if ms > 500 {
 			r.WatchdogLate++
 		}
 	}
+	r.WatchdogEnded, r.WatchdogP50, r.WatchdogMax = spread(late)
+	r.ReturnEnded, r.ReturnP50, r.ReturnMax = spread(returns)
+}
+
+// spread gives the number of some times, the middle one and the longest.
+func spread(all []float64) (n int, middle, longest float64) {
+	if n = len(all); n == 0 {
+		return 0, 0, 0
+	}
+	slices.Sort(all)
+	return n, all[n/2], all[n-1]
 }
 
 func (r *report) print() {
 	t := tabwriter.NewWriter(os.Stdout, 2, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(t, "COMPONENT\tAT\tSECONDS\tATTEMPTS\tOUTCOME")
+	_, _ = fmt.Fprintln(t, "COMPONENT\tAT\tSECONDS\tATTEMPTS\tENDED PAST THEIR DEADLINE (ms)\tOUTCOME")
 	for _, c := range r.Outcomes {
-		_, _ = fmt.Fprintf(t, "%s\t%s\t%.1f\t%s\t%s\n", c.Component, c.Point, c.Seconds, strings.Join(c.Ends, " "), c.Outcome)
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%.1f\t%s\t%s\t%s\n", c.Component, c.Point, c.Seconds, strings.Join(c.Ends, " "), c.Late(), c.Outcome)
 	}
 	_ = t.Flush() // standard output
 	fmt.Printf("%d cells, %d failed, %d not reached; lost %d, duplicated %d, stale reads %d, not linearizable %d, stragglers %d, two owners %d; %d operations acknowledged, %d client errors, %d register operations judged; %.0f s\n",
 		r.Cells, r.Failed, r.NotReached, r.Lost, r.Duplicated, r.StaleReads, r.NotLinear, r.Stragglers, r.TwoOwners, r.Acknowledged, r.ClientErrors, r.Registers, r.Seconds)
 	fmt.Printf("%d attempts were ended past their deadlines while Postgres and the shards answered: half of them within %.0f ms, all within %.0f ms, %d in more than 500 ms\n",
 		r.WatchdogEnded, r.WatchdogP50, r.WatchdogMax, r.WatchdogLate)
+	fmt.Printf("%d were overdue when a server that was killed ran again: half of them were ended within %.0f ms of that, all within %.0f ms\n",
+		r.ReturnEnded, r.ReturnP50, r.ReturnMax)
 }

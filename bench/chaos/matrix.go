@@ -166,7 +166,7 @@ func (r *report) strike(ctx context.Context, fleet *rig.Rig, c rig.Cell, do func
 		r.Failed++
 	}
 	r.Outcomes = append(r.Outcomes, c)
-	fmt.Printf("%3d  %-13s %-22s %5.1f s  %v  %.0f  %.0f  %s\n", r.Cells, c.Component, c.Point, c.Seconds, c.Ends, c.FoundMS, c.WatchdogMS, c.Outcome)
+	fmt.Printf("%3d  %-13s %-22s %5.1f s  %v  %s  %s\n", r.Cells, c.Component, c.Point, c.Seconds, c.Ends, c.Late(), c.Outcome)
 	if well || ctx.Err() != nil {
 		return ctx.Err()
 	}

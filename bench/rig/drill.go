@@ -123,7 +123,9 @@ func (r *Rig) strike(ctx context.Context, c *Cell, source, target string) (wake 
 	if err != nil {
 		return wake, err
 	}
-	return wake, errors.Join(at.goOn(), r.heal(ctx))
+	err = errors.Join(at.goOn(), r.heal(ctx))
+	c.returned = time.Now()
+	return wake, err
 }
 
 // wake lets a zombie go on, and waits until it and the application have done so.

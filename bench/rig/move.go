@@ -11,6 +11,7 @@ import (
 	"drover/chunk"
 	"drover/contract"
 	"drover/metadata"
+	"drover/switchover"
 )
 
 // Cell is one kill or pause.
@@ -21,8 +22,11 @@ type Cell struct {
 	Ends       []string  `json:"ends"`        // how the attempts of the switch ended, in their order
 	WatchdogMS []float64 `json:"watchdog_ms"` // how long past their deadlines attempts were ended, where Postgres and the shards answered
 	FoundMS    []float64 `json:"found_ms"`    // of each of these, how long past it somebody began to take it back; 0: nobody had to
+	ReturnMS   []float64 `json:"return_ms"`   // of attempts that were overdue when a server that was killed ran again: how long after that they were ended
 	Errors     int64     `json:"client_errors"`
 	Outcome    string    `json:"outcome"` // Held, or what broke
+
+	returned time.Time // of the server that was killed
 }
 
 // Held is the outcome of a cell in which nothing broke.
@@ -55,8 +59,12 @@ func (r *Rig) Open(ctx context.Context, c *Cell) error {
 			return err
 		}
 	}
-	if err := r.await(ctx, "burn-in", inBurnIn); err != nil {
+	var st contract.Status
+	if err := r.await(ctx, "burn-in", func(now contract.Status) bool { st = now; return inBurnIn(now) }); err != nil {
 		return err
+	}
+	if c != nil {
+		r.ends(ctx, contract.Status{Ref: st.Ref}, c)
 	}
 	return wake(ctx)
 }
@@ -171,7 +179,7 @@ func (r *Rig) strikeWayBack(ctx context.Context, c *Cell, ask, from, to string) 
 }
 
 // ends notes how the attempts since a status ended, and how long after their
-// deadlines, where Postgres and the shards answered all the time.
+// deadlines.
 func (r *Rig) ends(ctx context.Context, before contract.Status, c *Cell) {
 	all, err := r.store.Attempts(ctx, before.Ref.Migration)
 	if err != nil {
@@ -182,36 +190,74 @@ func (r *Rig) ends(ctx context.Context, before contract.Status, c *Cell) {
 			continue
 		}
 		c.Ends = append(c.Ends, string(a.State))
-		if ended, found, ok := pastDeadline(a.Timeline); ok && !slices.Contains([]string{"postgres", "source", "target"}, c.Component) {
-			c.WatchdogMS = append(c.WatchdogMS, float64(ended.Microseconds())/1000)
-			c.FoundMS = append(c.FoundMS, float64(found.Microseconds())/1000)
-		}
+		c.late(a.Timeline)
 	}
 }
 
-// fenceDeadline is the workers' default.
+// late notes how long past its deadline an attempt ended. Where a server that it needs
+// was killed, its return counts.
+func (c *Cell) late(timeline []metadata.Moment) {
+	ends, ok := endsOf(timeline, c.Point == AbortingPoint)
+	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+	switch {
+	case !ok || !ends.over.After(ends.due):
+	case !slices.Contains([]string{"postgres", "source", "target"}, c.Component):
+		c.WatchdogMS = append(c.WatchdogMS, ms(ends.over.Sub(ends.due)))
+		c.FoundMS = append(c.FoundMS, ms(max(0, ends.found.Sub(ends.due))))
+	case ends.over.After(c.returned): // else nobody had to wait for it
+		c.ReturnMS = append(c.ReturnMS, ms(ends.over.Sub(latest(ends.due, c.returned))))
+	}
+}
+
+// Late says how long past their deadlines attempts were ended, of it until somebody
+// began to take them back; and how long after the return of a server.
+func (c *Cell) Late() string {
+	var words []string
+	for i, ms := range c.WatchdogMS {
+		words = append(words, fmt.Sprintf("%.0f (found %.0f)", ms, c.FoundMS[i]))
+	}
+	for _, ms := range c.ReturnMS {
+		words = append(words, fmt.Sprintf("%.0f after its return", ms))
+	}
+	return strings.Join(words, ", ")
+}
+
+// latest gives the later one of two moments.
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// Deadlines of the workers' defaults.
 const fenceDeadline = time.Second
 
-// pastDeadline tells how long past its deadline an attempt ended its fence, and how
-// long past it somebody began to take it back; ok is false for one that ended within it.
-func pastDeadline(timeline []metadata.Moment) (ended, found time.Duration, ok bool) {
-	var fenced, end time.Time
+var abortWithin = switchover.Defaults().AbortWithin //nolint:gochecknoglobals // a constant
+
+// attemptEnds is when an attempt had to end, when somebody began to take it back, and
+// when it was over.
+type attemptEnds struct{ due, found, over time.Time }
+
+// endsOf reads them out of a timeline; ok is false for an attempt that was not fenced,
+// or is not over. Who is stopped on the way back leaves it to others at the deadline
+// that the way back has.
+func endsOf(timeline []metadata.Moment, stopped bool) (e attemptEnds, ok bool) {
 	for _, m := range timeline {
 		switch m.State {
 		case chunk.Fencing:
-			fenced = m.At
+			e.due = m.At.Add(fenceDeadline)
 		case chunk.AttemptAborting:
-			found = m.At.Sub(fenced) - fenceDeadline
+			e.found = m.At
+			if stopped {
+				e.due = m.At.Add(abortWithin)
+			}
 		case chunk.Open, chunk.AttemptAborted:
-			end = m.At
+			e.over = m.At
 		case chunk.Preparing, chunk.Closing, chunk.Published, chunk.AttemptDone: // on the way
 		}
 	}
-	if fenced.IsZero() || end.IsZero() {
-		return 0, 0, false
-	}
-	ended = end.Sub(fenced) - fenceDeadline
-	return ended, max(0, found), ended > 0
+	return e, !e.due.IsZero() && !e.over.IsZero()
 }
 
 // resolved waits until no attempt is open.
