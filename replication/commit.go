@@ -153,8 +153,10 @@ func (l *Lane) giveWay(c *conflict, docs []*document) {
 		d.way = anew
 	case !d.probe && (c.onID || c.pattern == nil):
 		d.probe = true // it was taken to be missing
+	case d.way == inPlace && len(c.pattern) > 0 && !c.onID:
+		d.way = anew // and with it, see [Lane.handOver], all that change a key of the index
 	case d.way == inPlace:
-		// Keys may change hands within the batch: all of them are released first.
+		// Which key it was is not known: all of them are released first.
 		for _, o := range docs {
 			if o.collection == d.collection && o.way == inPlace {
 				o.way = anew
