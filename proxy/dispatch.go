@@ -184,10 +184,17 @@ func (d *delivery) wait(ctx context.Context, r *route, h *hold) error {
 			return errMoved
 		}
 	}
-	if err == nil && d.l.pinned != nil && d.l.entry.route.Load().Placement.ID != r.Placement.ID {
+	if err != nil {
+		return err
+	}
+	now := d.l.entry.route.Load()
+	if d.l.pinned != nil && now.Placement.ID != r.Placement.ID {
 		return errMoved
 	}
-	return err
+	if now.pool != nil {
+		now.pool.Gate().Expect()
+	}
+	return nil
 }
 
 // errMoved ends what is bound to a placement that does not serve any more.

@@ -4,8 +4,11 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"drover/chunk"
 )
@@ -72,4 +75,33 @@ func TestTargetIsReadyBeforeItOpens(t *testing.T) {
 	target, err := p.pools.get(t.Context(), "shard-b")
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return target.Open() == 5 }, waitFor, tick)
+}
+
+// Who was held comes to the shard all at once, and is not made to wait there for a probe
+// of what it does at once.
+func TestHeldRequestsAreExpected(t *testing.T) {
+	t.Parallel()
+
+	f, s := newFakeFleet(t, 1)
+	s.answers(func(bson.Raw) bson.D { return emptyCursorReply() })
+	p := f.start(Config{})
+	coll := f.dial(p).Database(testDatabase).Collection("legs")
+	e := p.routing.entry(firstChunk)
+	serving := e.route.Load()
+	m := move{f: f, id: firstChunk, notice: chunk.Notice{
+		Attempt: 6, Source: serving.Placement.ID, Target: 99, Chunks: []chunk.ID{firstChunk},
+		DeadlineUnixMS: time.Now().Add(time.Minute).UnixMilli(),
+	}}
+	m.state(chunk.Closing)
+	found := make(chan error, 1)
+	go func() { found <- coll.FindOne(t.Context(), bson.D{{Key: "origin", Value: "x"}}).Err() }()
+	require.Eventually(t, func() bool {
+		e.room.mu.Lock()
+		defer e.room.mu.Unlock()
+		return e.room.waiting == 1
+	}, waitFor, tick)
+	require.False(t, serving.pool.Gate().State().Expecting)
+	m.state(chunk.AttemptAborted)
+	require.ErrorIs(t, <-found, mongo.ErrNoDocuments)
+	require.True(t, serving.pool.Gate().State().Expecting)
 }

@@ -297,16 +297,23 @@ type pools struct {
 	closed bool
 }
 
-// get gives the shard's pool and makes it at first.
+// get gives the shard's pool and makes it at first. Nobody waits for the look at
+// where another shard is.
 func (p *pools) get(ctx context.Context, name string) (*upstream.Pool, error) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if pool := p.byName[name]; pool != nil {
-		return pool, nil
+	known := p.byName[name]
+	p.mu.Unlock()
+	if known != nil {
+		return known, nil
 	}
 	s, err := p.shards.Shard(ctx, name)
 	if err != nil {
 		return nil, fmt.Errorf("look up shard %s: %w", name, err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if pool := p.byName[name]; pool != nil { // somebody else was faster
+		return pool, nil
 	}
 	pool, err := upstream.New(upstream.Config{
 		Name: name, URI: s.URI, User: s.User, Password: s.Password, AppName: p.appName, MaxConns: p.max, TLS: p.tls,

@@ -32,6 +32,8 @@ const (
 	// has seen nothing.
 	probeLength  = 300 * time.Millisecond
 	probeLongest = 500 * time.Millisecond
+	// behindHold is for how long behind requests that were held no probe begins.
+	behindHold = 2 * time.Second
 	// calmSamples are enough to learn from, fewSamples the least.
 	calmSamples = 8
 	fewSamples  = 2
@@ -56,6 +58,7 @@ type knee struct {
 	tried   time.Time     // when a probe learned nothing
 	doubted int64         // the turn in which it was doubted
 	probing time.Time     // when the probe began; zero: none
+	hushed  time.Time     // until when none begins
 
 	window mean
 	since  time.Time     // when the window began
@@ -113,7 +116,7 @@ func (k *knee) add(now time.Time, s sample) {
 		k.learn(now)
 	}
 	k.doubt(now)
-	if k.last > fine && k.full && turn(now) > max(turn(k.learned), turn(k.tried)) {
+	if k.last > fine && k.full && !now.Before(k.hushed) && turn(now) > max(turn(k.learned), turn(k.tried)) {
 		k.probing, k.calm, k.window = now, mean{}, mean{}
 		return
 	}
@@ -153,6 +156,14 @@ func (k *knee) look(now time.Time) {
 		}
 	}
 	k.probing, k.calm = time.Time{}, mean{}
+}
+
+// hush keeps probes away for a while. One that is under way ends as if it had not been.
+func (k *knee) hush(now time.Time) {
+	k.hushed = now.Add(behindHold)
+	if !k.probing.IsZero() {
+		k.probing, k.calm = time.Time{}, mean{}
+	}
 }
 
 // learn takes over what answers without company took. A shard that got much quicker is

@@ -347,3 +347,33 @@ func TestProbeThatLearnsNothing(t *testing.T) {
 	k.add(start.Add(probeEvery), slow)
 	require.InDelta(t, 1, k.room(), 0)
 }
+
+// TestNoProbeBehindAHold: behind a switch all that were held come at once to a shard of
+// which little is known. They waited one for another then, for as long as a probe lasts.
+func TestNoProbeBehindAHold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		saturated(t, newService(1, 6*time.Millisecond), 40, func(gates []*Gate) {
+			knee := &gates[0].sides[Writes].knee
+			probes := func() bool {
+				gates[0].mu.Lock()
+				defer gates[0].mu.Unlock()
+				return !knee.probing.IsZero()
+			}
+			for range 70_000 / 100 {
+				gates[0].Expect()
+				require.False(t, probes())
+				time.Sleep(100 * time.Millisecond) //nolint:forbidigo // the bubble's clock
+				require.False(t, probes())
+			}
+			until := time.Now().Add(behindHold + 2*probeEvery)
+			for !probes() {
+				require.True(t, time.Now().Before(until), "it probes again")
+				time.Sleep(10 * time.Millisecond) //nolint:forbidigo // the bubble's clock
+			}
+			gates[0].Expect()
+			require.False(t, probes())
+			require.True(t, gates[0].State().Expecting)
+		})
+	})
+}

@@ -281,6 +281,18 @@ func (g *Gate) admit(kind Kind, now time.Time) {
 	}
 }
 
+// Expect says that requests come that were held elsewhere, all at once. They have waited
+// for long enough: no probe makes them wait one for another.
+func (g *Gate) Expect() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := g.now()
+	for kind := range kinds {
+		g.sides[kind].knee.hush(now)
+		g.admit(kind, now)
+	}
+}
+
 // Outcome is how a request to the shard ended.
 type Outcome uint8
 
@@ -322,6 +334,7 @@ func (g *Gate) Leave(p Pass, o Outcome, took time.Duration) {
 type State struct {
 	Reads, Writes Crowd
 	Breaker       string // "closed", "open" or "returning"
+	Expecting     bool   // requests that were held come: no probe begins
 }
 
 // Crowd is one kind's requests.
@@ -332,5 +345,9 @@ func (g *Gate) State() State {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	crowd := func(s *side) Crowd { return Crowd{int(s.knee.limit), s.running, s.waiting} }
-	return State{crowd(&g.sides[Reads]), crowd(&g.sides[Writes]), g.breaker.word(g.now(), g.cfg.Step)}
+	now := g.now()
+	return State{
+		Reads: crowd(&g.sides[Reads]), Writes: crowd(&g.sides[Writes]), Breaker: g.breaker.word(now, g.cfg.Step),
+		Expecting: now.Before(g.sides[Reads].knee.hushed),
+	}
 }
