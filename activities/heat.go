@@ -12,7 +12,6 @@ import (
 	"drover/chunk"
 	"drover/contract"
 	"drover/event"
-	"drover/internal/failure"
 )
 
 // What is looked at to cut a chunk by heat.
@@ -23,7 +22,7 @@ const (
 )
 
 // heat weighs keys of a chunk by what was written to them lately, as its source's
-// captured log has it. Reads leave no trace there.
+// captured log has it: none where nothing was written. Reads leave no trace there.
 func (a *Activities) heat(ctx context.Context, in contract.RegisterInput, db chunk.Database, r chunk.Route) ([]chunk.Weighed, error) {
 	h := newHeat(db, r.Placement.Database, time.Now().Add(-heatFor))
 	p, err := partitionOf(r.Placement.Database, a.Settings.Partitions)
@@ -66,10 +65,6 @@ func (a *Activities) heat(ctx context.Context, in contract.RegisterInput, db chu
 	if err := h.place(ctx, reader.Database(r.Placement.Database)); err != nil {
 		return nil, err
 	}
-	if len(h.points) == 0 {
-		return nil, failure.New(failure.Invalid, "migration.no_heat", "nothing was written to %s within %s, as far as its captured log has it", r.Chunk.ID, heatFor).
-			WithHint("cut it by size, or give boundaries with --at")
-	}
 	return h.weighed(), nil
 }
 
@@ -77,9 +72,6 @@ func (a *Activities) heat(ctx context.Context, in contract.RegisterInput, db chu
 // space; 0 where nothing was written.
 func (a *Activities) HotKey(ctx context.Context, db chunk.Database, r chunk.Route) (float64, error) {
 	all, err := a.heat(ctx, contract.RegisterInput{MigrateInput: contract.MigrateInput{PrimaryReads: true}}, db, r)
-	if failure.HasCode(err, "migration.no_heat") {
-		return 0, nil
-	}
 	return hottest(all), err
 }
 

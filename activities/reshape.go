@@ -176,7 +176,11 @@ func (a *Activities) cut(ctx context.Context, in contract.RegisterInput, routes 
 		if err != nil {
 			return nil, err
 		}
-		sample = append(sample, some...)
+		sample = append(sample, some...) // one of several may be idle
+	}
+	if len(sample) == 0 && r.By == contract.ByHeat {
+		return nil, failure.New(failure.Invalid, "migration.no_heat", "nothing was written to %s within %s, as far as captured logs have it", in.Chunk, heatFor).
+			WithHint("cut it by size, or give boundaries with --at")
 	}
 	ranges, err := whole.SplitBySize(sample, r.Parts)
 	if errors.Is(err, chunk.ErrNotDivisible) && db.KeySpace == chunk.Hashed && len(sample) == 0 {
