@@ -20,6 +20,7 @@ import (
 	"drover/replication"
 	"drover/shard"
 	"drover/switchover"
+	"drover/validation"
 )
 
 // Settings are the limits that an operator may set.
@@ -58,6 +59,8 @@ type Activities struct {
 	Logger *slog.Logger
 
 	logEnds    logEnds
+	heartbeats shared[validation.Mark] // by shard
+	words      words
 	throttles  throttles
 	capacities capacities
 	crowd      Crowd // of activities that show their progress

@@ -14,6 +14,7 @@ import (
 	"drover/chunk"
 	"drover/contract"
 	"drover/internal/failure"
+	"drover/metadata"
 )
 
 // beatEvery is how often a running activity shows where it is. It must lie well
@@ -42,7 +43,33 @@ func (c *Crowd) every(usual, most time.Duration) time.Duration {
 // errStopping is the cause of work that ends because its worker stops.
 var errStopping = failure.New(failure.Transient, "worker.stopping", "the worker stops; another one goes on")
 
-// beating runs work and heartbeats what report says, until work has returned. A
+// rest is how long one who has waited for so long waits before the next look: however
+// many moves wait for their lanes, their shard is not kept busy by it, and none learns
+// much later than it could.
+func (c *Crowd) rest(waited time.Duration) time.Duration {
+	return min(max(waited/8, c.every(leastRest, mostRest/2)), mostRest)
+}
+
+// Bounds of a rest.
+const (
+	leastRest = 5 * time.Millisecond
+	mostRest  = 500 * time.Millisecond
+)
+
+// paceOf is how often an activity heartbeats to Temporal. Where many moves are under
+// way its timeout is longer, see flow.BulkAmong, and so is the pace: each heartbeat is a
+// write there.
+func paceOf(timeout time.Duration) time.Duration {
+	if timeout <= usualTimeout {
+		return beatEvery
+	}
+	return timeout / 3
+}
+
+// usualTimeout is the longest that an activity has which says every moment where it is.
+const usualTimeout = 5 * time.Second
+
+// beating runs work and says every moment what report says, until work has returned. A
 // worker that stops, or a server that does not want the work any more, ends it.
 func beating(ctx context.Context, report func() any, work func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -52,6 +79,7 @@ func beating(ctx context.Context, report func() any, work func(context.Context) 
 	tick := time.NewTicker(beatEvery)
 	defer tick.Stop()
 	stopping := activity.GetWorkerStopChannel(ctx)
+	pace, beaten := paceOf(activity.GetInfo(ctx).HeartbeatTimeout), time.Now()
 	for {
 		select {
 		case err := <-done:
@@ -64,7 +92,11 @@ func beating(ctx context.Context, report func() any, work func(context.Context) 
 			stopping = nil
 			cancel(errStopping)
 		case <-tick.C:
-			activity.RecordHeartbeat(ctx, report())
+			said := report()
+			if time.Since(beaten) >= pace-beatEvery/2 {
+				activity.RecordHeartbeat(ctx, said)
+				beaten = time.Now()
+			}
 		}
 	}
 }
@@ -114,11 +146,9 @@ func (m *meter) report(ctx context.Context) contract.Progress {
 	if !due {
 		return p
 	}
-	ctx, cancel := context.WithTimeout(ctx, beatEvery/2) // a metadata that hangs must not stop the heartbeat
-	defer cancel()
 	b, err := json.Marshal(p)
 	if err == nil {
-		err = m.a.Store.SetProgress(ctx, m.id, b)
+		err = m.a.words.keep(ctx, &m.a.crowd, m.a.Store, metadata.Word{Migration: m.id, Progress: b})
 	}
 	if err != nil && ctx.Err() == nil { // only people miss it
 		m.a.Logger.WarnContext(ctx, "Progress is not kept", slog.Int64("migration", int64(m.id)), slog.Any("error", err))

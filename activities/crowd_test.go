@@ -24,10 +24,17 @@ func TestCrowdSlowsDownWhatEachDoes(t *testing.T) {
 	require.Equal(t, time.Second, c.every(time.Second, time.Minute), "a few do it as usual")
 }
 
-// TestLooksAgainSoonAtFirst and later in proportion to what was waited.
-func TestLooksAgainSoonAtFirst(t *testing.T) {
+// TestRestsShortlyAtFirst and later in proportion to what was waited; in a crowd nobody
+// begins as if it were alone.
+func TestRestsShortlyAtFirst(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, 5*time.Millisecond, lookAgain(0))
-	require.Equal(t, 125*time.Millisecond, lookAgain(time.Second))
-	require.Equal(t, 500*time.Millisecond, lookAgain(time.Hour))
+	c := &Crowd{}
+	require.Equal(t, 5*time.Millisecond, c.rest(0))
+	require.Equal(t, 125*time.Millisecond, c.rest(time.Second))
+	require.Equal(t, 500*time.Millisecond, c.rest(time.Hour))
+	for range 1000 {
+		defer c.join()()
+	}
+	require.Equal(t, 100*time.Millisecond, c.rest(0))
+	require.Equal(t, 125*time.Millisecond, c.rest(time.Second))
 }

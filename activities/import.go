@@ -211,12 +211,17 @@ func (a *Activities) findMarker(ctx context.Context, name, key string) ([]cdc.Se
 	if err != nil {
 		return nil, err
 	}
+	a.keepSeams(at, found)
+	return found, nil
+}
+
+// keepSeams remembers where a marker is.
+func (a *Activities) keepSeams(at seamKey, found []cdc.Seam) {
 	if a.seamsKept.Add(1) > mostSeams {
 		a.seams.Clear()
 		a.seamsKept.Store(1)
 	}
 	a.seams.Store(at, found)
-	return found, nil
 }
 
 // seamKey names a marker in a shard's log.

@@ -100,7 +100,7 @@ func (a *Activities) forecast(ctx context.Context, legs []leg, running []*replic
 		end, known := ends[l.From.Shard]
 		if !known {
 			var err error
-			if end, err = a.logEnds.of(ctx, a.Log, l.From.Shard); err != nil {
+			if end, err = a.logEndsOf(ctx, l.From.Shard); err != nil {
 				continue
 			}
 			ends[l.From.Shard] = end
@@ -142,6 +142,11 @@ type logEnds struct {
 type logEnd struct {
 	at      time.Time
 	offsets []int64
+}
+
+// logEndsOf gives the end offsets of a shard's log, at most a second old.
+func (a *Activities) logEndsOf(ctx context.Context, shard string) ([]int64, error) {
+	return a.logEnds.of(ctx, a.Log, shard)
 }
 
 // of gives the end offsets of a shard's log, at most a second old.
@@ -186,11 +191,9 @@ func (a *Activities) keepWord(ctx context.Context, in contract.DirectionInput, l
 	for _, l := range lanes {
 		w.LagMS = max(w.LagMS, float64(l.Lag.Microseconds())/1000)
 	}
-	ctx, cancel := context.WithTimeout(ctx, beatEvery/2)
-	defer cancel()
 	b, err := json.Marshal(w)
 	if err == nil {
-		err = a.Store.SetLanes(ctx, in.Migration, b)
+		err = a.words.keep(ctx, &a.crowd, a.Store, metadata.Word{Migration: in.Migration, Lanes: b})
 	}
 	if err != nil && ctx.Err() == nil {
 		a.Logger.WarnContext(ctx, "The lanes' word is not kept", slog.Int64("migration", int64(in.Migration)), slog.Any("error", err))
@@ -264,7 +267,7 @@ func (a *Activities) lanes(ctx context.Context, l leg) (*replication.Lanes, erro
 // longestIdle is how rarely the lanes of a crowd save where they stand while only
 // others' events come: each save is a transaction on the target, and who takes a
 // lane over reads so much of its log again.
-const longestIdle = 15 * time.Second
+const longestIdle = 25 * time.Second
 
 // reopen lets lanes run again that an attempt closed which then went back. A
 // direction whose attempt was published stays closed for ever.

@@ -56,7 +56,7 @@ func (a *Activities) passed(ctx context.Context, e ends, in contract.DirectionIn
 		if ok {
 			return nil
 		}
-		if pause.For(ctx, lookAgain(time.Since(began))) != nil {
+		if pause.For(ctx, a.crowd.rest(time.Since(began))) != nil {
 			return fmt.Errorf("the lane did not pass %s: %w", key, context.Cause(ctx))
 		}
 	}
@@ -101,6 +101,7 @@ func (a *Activities) awaitMarker(ctx context.Context, name string, m chunk.Marke
 	if err != nil {
 		return 0, at, err
 	}
+	a.keepSeams(seamKey{name, m.Key()}, seams)
 	seq, at = seams[0].Seq, seams[0].Time
 	for _, s := range seams {
 		seq = min(seq, s.Seq)
@@ -111,13 +112,6 @@ func (a *Activities) awaitMarker(ctx context.Context, name string, m chunk.Marke
 // Passed implements [validation.Markers].
 func (p ownMarks) Passed(ctx context.Context, m validation.Mark) error {
 	return p.a.passedSeq(ctx, p.e, p.in, m)
-}
-
-// lookAgain is how long one who has waited for so long waits before the next look:
-// however many moves wait for their lanes, their shard is not kept busy by it, and
-// none learns much later than it could.
-func lookAgain(waited time.Duration) time.Duration {
-	return min(max(waited/8, 5*time.Millisecond), 500*time.Millisecond)
 }
 
 // ends finds both shards of a direction.

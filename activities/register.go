@@ -287,30 +287,34 @@ func (a *Activities) forget(ctx context.Context, m metadata.Migration) error {
 }
 
 // RecordPhase writes the phase and what a person has to look at.
-func (a *Activities) RecordPhase(ctx context.Context, in contract.PhaseInput) (contract.None, error) {
+func (a *Activities) RecordPhase(ctx context.Context, in contract.PhaseInput) (out contract.PhaseResult, err error) {
 	m, err := a.Store.Migration(ctx, in.Migration)
 	if err != nil {
-		return contract.None{}, err
+		return out, err
 	}
 	if m.Phase != in.Phase {
 		if err := a.Store.SetPhase(ctx, in.Migration, m.Phase, in.Phase); err != nil {
-			return contract.None{}, err
+			return out, err
 		}
 	}
 	if err := a.keepBurnIn(ctx, in); err != nil {
-		return contract.None{}, err
+		return out, err
 	}
 	if in.Expected > 0 {
 		if err := a.Store.SetExpected(ctx, in.Migration, time.Duration(in.Expected)); err != nil {
-			return contract.None{}, err
+			return out, err
 		}
 	}
 	if m.Paused != in.Paused {
 		if err := a.Store.SetPaused(ctx, in.Migration, in.Paused); err != nil {
-			return contract.None{}, err
+			return out, err
 		}
 	}
-	return contract.None{}, a.Store.SetAttention(ctx, in.Migration, in.Attention)
+	if err := a.Store.SetAttention(ctx, in.Migration, in.Attention); err != nil {
+		return out, err
+	}
+	out.Moves, err = a.Store.CountOpenMigrations(ctx)
+	return out, err
 }
 
 // keepBurnIn keeps how long a burn-in is to last that begins.

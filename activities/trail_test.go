@@ -14,9 +14,9 @@ import (
 	"drover/validation"
 )
 
-// TestTrailReadsUpToAMarkerOrTheEnd reads a log as the verification does: up to a
-// marker in every partition, on from there to the end, and no further than it is
-// told to.
+// TestTrailReadsUpToAMarkerOrTheEnd reads what a log says of one database as the
+// verification does: up to a marker, on from there to the end, and no further than it is
+// told to. The other partition, where nothing of the database can be, is passed over.
 func TestTrailReadsUpToAMarkerOrTheEnd(t *testing.T) {
 	t.Parallel()
 
@@ -43,10 +43,14 @@ func TestTrailReadsUpToAMarkerOrTheEnd(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, client.ProduceSync(t.Context(), &kgo.Record{Topic: chunk.Topic(shard), Partition: p, Value: value}).FirstErr())
 	}
+	own, err := partitionOf("d", 2)
+	require.NoError(t, err)
 	insert := func(n int) {
 		for range n {
 			seq++
-			put(int32(seq%2), event.Event{Op: event.Insert, Database: "d"}) //nolint:gosec // 0 or 1
+			put(own, event.Event{Op: event.Insert, Database: "d"})
+			seq++
+			put(1-own, event.Event{Op: event.Insert, Database: "other"})
 		}
 	}
 	mark := func(round int64) validation.Mark {
@@ -62,10 +66,11 @@ func TestTrailReadsUpToAMarkerOrTheEnd(t *testing.T) {
 	two := mark(2)
 	insert(3)
 
-	trail := trailPort{&cdc.Replay{Log: log}, shard}
+	trail := trailPort{&cdc.Replay{Log: log}, shard, "d", log.EndOffsets}
 	until := func(from validation.Offsets, to validation.Mark, most int) (validation.Offsets, bool, int) {
 		n := 0
 		next, reached, err := trail.Until(t.Context(), from, to, func(e *event.Event) (bool, error) {
+			require.NotEqual(t, "other", e.Database)
 			if e.Op.OnDocument() {
 				n++
 			}
@@ -86,6 +91,10 @@ func TestTrailReadsUpToAMarkerOrTheEnd(t *testing.T) {
 	_, reached, n = until(next, validation.Mark{}, 100)
 	require.True(t, reached, "nothing is left")
 	require.Zero(t, n)
+
+	ends, err := log.EndOffsets(t.Context(), shard)
+	require.NoError(t, err)
+	require.EqualValues(t, ends, next)
 
 	total := 0
 	for next, reached = (validation.Offsets{0, 0}), false; !reached; total += n { // two at a time

@@ -10,7 +10,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
-	"golang.org/x/sync/errgroup"
 
 	"drover/bulkimport"
 	"drover/cdc"
@@ -273,38 +272,19 @@ func (p logPort) Touched(ctx context.Context, from, to validation.Mark, set *val
 	if err != nil {
 		return err
 	}
-	g, ctx := errgroup.WithContext(ctx)
-	events := make(chan *event.Event, 256)
-	for i, s := range seams {
-		g.Go(func() error {
-			return p.a.Log.Read(ctx, p.in.From.Shard, int32(i), s.Offset, func(_ int64, e *event.Event) error { //nolint:gosec // a number of partitions
-				if e == nil {
-					return nil
-				}
-				if e.Marker != nil && e.Marker.Key() == to.Marker.Key() {
-					return cdc.ErrStop
-				}
-				select {
-				case events <- e:
-					return nil
-				case <-ctx.Done():
-					return context.Cause(ctx)
-				}
-			})
-		})
-	}
-	done := make(chan error, 1)
-	go func() { done <- g.Wait(); close(events) }()
-	var addErr error
-	for e := range events {
-		if addErr == nil {
-			addErr = set.Add(e)
-		}
-	}
-	if err := <-done; err != nil {
+	at, err := partitionOf(p.in.From.Database, int32(len(seams))) //nolint:gosec // a number of partitions
+	if err != nil {
 		return err
 	}
-	return addErr
+	return p.a.Log.Read(ctx, p.in.From.Shard, at, seams[at].Offset, func(_ int64, e *event.Event) error {
+		switch {
+		case e == nil:
+			return nil
+		case e.Marker != nil && e.Marker.Key() == to.Marker.Key():
+			return cdc.ErrStop
+		}
+		return set.Add(e)
+	})
 }
 
 // parkedPort reads the documents that wait for a unique key on the target.

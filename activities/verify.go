@@ -1,6 +1,7 @@
 package activities
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -26,6 +27,7 @@ import (
 //
 // If interrupted: run again; what was not settled is compared again.
 func (a *Activities) VerifyChanges(ctx context.Context, in contract.VerifyInput) (contract.Verification, error) {
+	defer a.crowd.join()()
 	err := beating(ctx, func() any { return in.Ref }, func(ctx context.Context) error {
 		all, err := a.legs(ctx, in.DirectionInput)
 		if err != nil {
@@ -67,6 +69,7 @@ type verifier struct {
 	other  trailPort // of the target
 	report contract.Verification
 	open   bool // there may be open mismatches
+	cool   bool // no document is kept as busy
 	fixer  *validation.Repairer
 }
 
@@ -84,7 +87,10 @@ func (v *verifier) watcher(ctx context.Context) (*validation.Watcher, error) {
 	base.Markers = &heartbeatMarks{a: v.a, e: e, in: v.in.DirectionInput}
 	base.TargetDatabase = v.in.To.Database
 	replay := &cdc.Replay{Log: v.a.Log, Objects: v.a.objects()}
-	v.trail, v.other = trailPort{replay, v.in.From.Shard}, trailPort{replay, v.in.To.Shard}
+	v.trail = trailPort{replay, v.in.From.Shard, v.in.From.Database, v.a.logEndsOf}
+	v.other = trailPort{replay, v.in.To.Shard, v.in.To.Database, v.a.Log.EndOffsets}
+	foreign := v.other
+	foreign.ends = v.a.logEndsOf
 	if v.in.OnMismatch == contract.RepairOnMismatch && v.in.Direction == 0 {
 		writer, err := e.to.Client(chunk.ApplierUser)
 		if err != nil {
@@ -93,7 +99,8 @@ func (v *verifier) watcher(ctx context.Context) (*validation.Watcher, error) {
 		v.fixer = &validation.Repairer{Source: base.Source, Target: base.Target, Writer: writer.Database(v.in.To.Database)}
 	}
 	return &validation.Watcher{
-		Validator: base, Trail: v.trail, Foreign: v.other, Done: v.done,
+		Validator: base, Trail: v.trail, Foreign: foreign, Done: v.done,
+		Every: func() time.Duration { return v.a.crowd.every(time.Second, longestUnverified) },
 	}, nil
 }
 
@@ -164,9 +171,12 @@ func (v *verifier) done(ctx context.Context, s validation.WatchState, r validati
 	if err != nil {
 		return nil, err
 	}
-	if err := v.a.setBusy(ctx, v.in.Migration, r.Hot); err != nil {
-		return nil, err
+	if len(r.Hot) > 0 || !v.cool {
+		if err := v.a.setBusy(ctx, v.in.Migration, r.Hot); err != nil {
+			return nil, err
+		}
 	}
+	v.cool = len(r.Hot) == 0
 	state, err := bson.Marshal(s)
 	if err != nil {
 		return nil, err
@@ -243,6 +253,10 @@ func (v *verifier) verdict(r validation.WatchReport) error {
 // verifiedWithin is how old the newest round of the verification may be for the gate.
 const verifiedWithin = 15 * time.Second
 
+// longestUnverified is how rarely each verification of a crowd makes a round: well
+// within what the gate wants.
+const longestUnverified = 5 * time.Second
+
 // unverified says what of the changes of a direction is not known to be the same.
 // A verification that stands still says nothing.
 func (a *Activities) unverified(ctx context.Context, in contract.DirectionInput) (string, error) {
@@ -288,8 +302,13 @@ type heartbeatMarks struct {
 var _ validation.Markers = (*heartbeatMarks)(nil)
 
 // Write implements [validation.Markers]: it waits for the first heartbeat that is
-// written after the call.
-func (p *heartbeatMarks) Write(ctx context.Context) (m validation.Mark, err error) {
+// written after the call. All verifications of a shard's chunks wait for it together.
+func (p *heartbeatMarks) Write(ctx context.Context) (validation.Mark, error) {
+	return p.a.heartbeats.do(ctx, p.in.From.Shard, p.next)
+}
+
+// next waits for the next heartbeat.
+func (p *heartbeatMarks) next(ctx context.Context) (m validation.Mark, err error) {
 	from, err := p.a.Log.EndOffsets(ctx, p.in.From.Shard)
 	if err != nil {
 		return m, err
@@ -323,115 +342,68 @@ func (a *Activities) passedSeq(ctx context.Context, e ends, in contract.Directio
 		if slices.ContainsFunc(lanes, func(l shard.LaneState) bool { return l.Partition == p && l.Seq >= m.Seq }) {
 			return nil
 		}
-		if pause.For(ctx, lookAgain(time.Since(began))) != nil {
+		if pause.For(ctx, a.crowd.rest(time.Since(began))) != nil {
 			return fmt.Errorf("the lane has not passed %s: %w", m.Marker.Key(), context.Cause(ctx))
 		}
 	}
 }
 
-// trailPort reads a shard's captured log, from the archive where Kafka no longer
-// has it.
+// trailPort reads what a shard's captured log says of one placement, from the archive
+// where Kafka no longer has it.
 type trailPort struct {
-	replay *cdc.Replay
-	shard  string
+	replay   *cdc.Replay
+	shard    string
+	database string
+	ends     func(ctx context.Context, shard string) ([]int64, error)
 }
 
 var _ validation.Trail = trailPort{}
 
-// arrived is an event, or the end of its partition.
-type arrived struct {
-	partition int
-	offset    int64
-	event     *event.Event
-	end       bool
-}
-
-// Until implements [validation.Trail].
+// Until implements [validation.Trail]. Nothing of the placement is in the other
+// partitions: there it is always at the end.
 func (p trailPort) Until(ctx context.Context, from validation.Offsets, to validation.Mark, fn func(*event.Event) (bool, error)) (next validation.Offsets, reached bool, err error) {
-	ends, err := p.replay.Log.EndOffsets(ctx, p.shard)
+	ends, err := p.ends(ctx, p.shard)
 	if err != nil {
 		return from, false, err
 	}
 	if len(from) != len(ends) {
 		return from, false, failure.New(failure.Invalid, "log.partitions_differ", "%d offsets for the %d partitions of %s", len(from), len(ends), p.shard)
 	}
-	next = append(validation.Offsets(nil), from...)
-	readCtx, stop := context.WithCancel(ctx)
-	defer stop()
-	g, readCtx := errgroup.WithContext(readCtx)
-	events := make(chan arrived, 256)
+	at, err := partitionOf(p.database, int32(len(ends))) //nolint:gosec // a number of partitions
+	if err != nil {
+		return from, false, err
+	}
+	next = slices.Clone(ends)
+	next[at] = from[at]
 	key := ""
 	if to.Marker.Kind != "" {
 		key = to.Marker.Key()
-	}
-	for i := range from {
-		g.Go(func() error { return p.partition(readCtx, i, from[i], ends[i], key, events) })
-	}
-	done := make(chan error, 1)
-	go func() { done <- g.Wait(); close(events) }()
-	left, full := len(from), false
-	for a := range events {
-		switch {
-		case err != nil || full:
-		case a.end:
-			left--
-			next[a.partition] = a.offset
-		default:
-			next[a.partition] = a.offset + 1
-			var more bool
-			if more, err = fn(a.event); err != nil || !more {
-				full = true
-				stop()
-			}
-		}
-	}
-	readErr := <-done
-	if err == nil && !full {
-		err = readErr
-	}
-	return next, left == 0 && err == nil, err
-}
-
-// partition hands on one partition's events, each once, up to a marker or, without
-// one, up to an offset.
-func (p trailPort) partition(ctx context.Context, i int, from, end int64, key string, out chan<- arrived) error {
-	send := func(a arrived) error {
-		select {
-		case out <- a:
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	if key == "" && from >= end {
-		return send(arrived{partition: i, offset: from, end: true})
+	} else if from[at] >= ends[at] {
+		return next, true, nil
 	}
 	var counter event.Counter
-	return p.replay.Read(ctx, p.shard, int32(i), from, func(offset int64, e *event.Event) error { //nolint:gosec // a number of partitions
+	err = p.replay.Read(ctx, p.shard, at, from[at], func(offset int64, e *event.Event) error {
 		if e == nil {
 			return nil
 		}
 		ok, err := counter.Accept(e)
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
-		}
-		if ok && key != "" && e.Marker != nil && e.Marker.Key() == key {
-			if err := send(arrived{partition: i, offset: offset, end: true}); err != nil {
-				return err
-			}
+		case ok && key != "" && e.Marker != nil && e.Marker.Key() == key:
+			next[at], reached = offset, true
 			return cdc.ErrStop
-		}
-		if ok {
-			if err := send(arrived{partition: i, offset: offset, event: e}); err != nil {
-				return err
+		case ok:
+			next[at] = offset + 1
+			if more, err := fn(e); err != nil || !more {
+				return cmp.Or(err, cdc.ErrStop)
 			}
 		}
-		if key == "" && offset >= end-1 {
-			if err := send(arrived{partition: i, offset: end, end: true}); err != nil {
-				return err
-			}
+		if key == "" && offset >= ends[at]-1 {
+			next[at], reached = ends[at], true
 			return cdc.ErrStop
 		}
 		return nil
 	})
+	return next, reached, err
 }

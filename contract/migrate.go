@@ -187,6 +187,11 @@ type PhaseInput struct {
 	BurnIn    Duration    `json:"burnIn,omitempty"`   // how long it is to last, where it begins
 }
 
+// PhaseResult says among how many a move takes its step.
+type PhaseResult struct {
+	Moves int `json:"moves,omitempty"` // under way in the fleet, itself too; 0: nobody knows
+}
+
 // BurnInStep is what the metadata keeps of a phase burn-in.
 type BurnInStep struct {
 	BurnIn Duration `json:"burnIn,omitempty"` // how long it is to last
@@ -205,7 +210,7 @@ type MigrateResult struct {
 // The activities of a move.
 var (
 	RegisterMigration    = Activity[RegisterInput, Plan]{"RegisterMigration"}
-	RecordPhase          = Activity[PhaseInput, None]{"RecordPhase"}
+	RecordPhase          = Activity[PhaseInput, PhaseResult]{"RecordPhase"}
 	ImportChunk          = Activity[ImportInput, ImportResult]{"ImportChunk"}
 	ReplicateChanges     = Activity[DirectionInput, None]{"ReplicateChanges"}
 	ReplicateUntilInSync = Activity[DirectionInput, SyncResult]{"ReplicateUntilInSync"}

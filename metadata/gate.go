@@ -8,12 +8,6 @@ import (
 	"drover/chunk"
 )
 
-// SetLanes keeps what the lanes of a migration say about themselves; the shape
-// belongs to them.
-func (s *Store) SetLanes(ctx context.Context, id chunk.MigrationID, word json.RawMessage) error {
-	return s.updateMigration(ctx, id, `update migrations set lanes = $2, lanes_at = clock_timestamp() where id = $1`, orEmptyJSON(word))
-}
-
 // Lanes gives what the lanes said last and how long ago, by Postgres' clock; ok is
 // false when they never said anything.
 func (s *Store) Lanes(ctx context.Context, id chunk.MigrationID) (word json.RawMessage, age time.Duration, ok bool, err error) {

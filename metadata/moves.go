@@ -135,6 +135,14 @@ func (s *Store) Migrations(ctx context.Context, f MigrationFilter) ([]Migration,
 	return all, decode(err, "list migrations")
 }
 
+// CountOpenMigrations counts the migrations that are under way, burn-in included; those
+// of a split or merge as one.
+func (s *Store) CountOpenMigrations(ctx context.Context) (n int, err error) {
+	const q = `select count(*) from migrations where id = lead and phase not in ('done', 'aborted')`
+	err = s.pool.QueryRow(ctx, q).Scan(&n)
+	return n, decode(err, "count open migrations")
+}
+
 // SetPhase moves a migration, with all its legs, from one phase to another and
 // clears its step. It is
 // lost ("migration.is_<phase>") where another phase is found.
@@ -193,11 +201,6 @@ func (s *Store) SetExpected(ctx context.Context, id chunk.MigrationID, expected 
 // SetAttention says why a migration waits for a person; empty when it no longer does.
 func (s *Store) SetAttention(ctx context.Context, id chunk.MigrationID, why string) error {
 	return s.updateMigration(ctx, id, `update migrations set needs_attention = $2 where id = $1`, plainText(why))
-}
-
-// SetProgress keeps figures for people.
-func (s *Store) SetProgress(ctx context.Context, id chunk.MigrationID, progress json.RawMessage) error {
-	return s.updateMigration(ctx, id, `update migrations set progress = $2 where id = $1`, orEmptyJSON(progress))
 }
 
 // SetBusy keeps the documents that the last round of validation could not compare.

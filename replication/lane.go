@@ -34,6 +34,7 @@ type Lane struct {
 	turn     int64    // by the checkpoint
 	savedAt  time.Time
 	reached  position // at or beyond saved: what follows saved changes nothing here
+	fresh    bool     // nothing but a batch was saved since the last one
 	queue    *queue
 	parked   parkedSet
 	uniques  map[string][]*unique // by collection: the unique indexes that were broken
@@ -264,6 +265,7 @@ func (l *Lane) step(ctx context.Context, b *batch) error {
 		if err := l.commitAll(ctx, b); err != nil {
 			return err
 		}
+		l.fresh = l.fresh || len(b.items) > 0
 	} else if b.pos.seq > l.reached.seq {
 		l.reached = b.pos
 		l.gauge.passed(b, 0)
@@ -331,10 +333,21 @@ func (l *Lane) owned(ctx context.Context) error {
 
 // saveIfDue saves a position that moved without a batch, at most once in a while.
 func (l *Lane) saveIfDue(ctx context.Context) error {
-	if l.reached.seq == l.saved.seq || time.Since(l.savedAt) < l.cfg.idleSave() {
+	if l.reached.seq == l.saved.seq || time.Since(l.savedAt) < l.saveEvery() {
 		return nil
 	}
+	l.fresh = false
 	return l.save(ctx)
+}
+
+// saveEvery is how often a position is saved that moved without a batch. The first one
+// behind a batch is saved soon even where there are many lanes: who compares what has
+// changed waits for it.
+func (l *Lane) saveEvery() time.Duration {
+	if l.fresh {
+		return min(l.cfg.idleSave(), l.cfg.Limits.IdleSave)
+	}
+	return l.cfg.idleSave()
 }
 
 // save saves the position that was reached.

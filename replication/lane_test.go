@@ -45,6 +45,7 @@ func TestLanes(t *testing.T) {
 		"stop at DDL that cannot be followed":  testDDLRefused,
 		"let TTL change":                       testTTL,
 		"keep transactions whole":              testTransactions,
+		"save soon behind a batch":             testSavesSoonBehindABatch,
 		"split what is too large":              testLarge,
 		"pass markers at once":                 testMarkers,
 		"pause":                                testPause,
@@ -354,6 +355,21 @@ func (w *world) turns() (n int64) {
 		n += c.Turn
 	}
 	return n
+}
+
+// Lanes of a crowd hardly ever save a position behind others' events, but the first one
+// behind their own: a comparison of what has changed waits for it.
+func testSavesSoonBehindABatch(t *testing.T, w *world) {
+	w.cfg.IdleSave = func() time.Duration { return time.Hour }
+	w.run(w.cfg)
+	w.inserted(bson.D{{Key: "_id", Value: 1}})
+	w.until("the batch", func() bool { return w.applied() == 1 })
+	w.log.add(t, event.Event{Op: event.Mark, Marker: &chunk.Marker{Kind: chunk.HeartbeatMarker, Round: 1}})
+	w.until("the position behind it", func() bool {
+		all, err := ReadCheckpoints(context.Background(), w.client, w.cfg.Direction.Migration, w.cfg.Direction.Attempt)
+		require.NoError(t, err)
+		return slices.ContainsFunc(all, func(c Checkpoint) bool { return c.Applied == 1 && c.Seq == w.log.seq })
+	})
 }
 
 func testTransactions(t *testing.T, w *world) {

@@ -26,7 +26,7 @@ type run struct {
 	*Validator
 	result   Result
 	suspects map[docKey]*suspect
-	mark     Mark // the last one written, passed by every lane
+	mark     Mark // the last one written, passed by every lane, in a watch once there is something to compare
 	round    int
 	started  time.Time
 }
@@ -67,9 +67,20 @@ func (v *Validator) Run(ctx context.Context, collections []string) (Result, erro
 // while, and then a newer one is written, which covers it. Lanes that pass none for long
 // are too slow for any comparison.
 func (r *run) newMark(ctx context.Context) error {
+	return r.markBy(ctx, func(ctx context.Context) (Mark, bool, error) {
+		m, late, err := r.writeMark(ctx)
+		if err == nil {
+			late, err = r.passMark(ctx, m)
+		}
+		return m, late, err
+	})
+}
+
+// markBy tries to come to a new mark until it is not late.
+func (r *run) markBy(ctx context.Context, try func(context.Context) (m Mark, late bool, err error)) error {
 	began := time.Now()
 	for tries := 1; ; tries++ {
-		m, late, err := r.tryMark(ctx)
+		m, late, err := try(ctx)
 		switch {
 		case err == nil:
 			r.mark = m
@@ -84,18 +95,23 @@ func (r *run) newMark(ctx context.Context) error {
 	}
 }
 
-// tryMark writes one marker and waits for it. What took too long may be tried again.
-func (r *run) tryMark(ctx context.Context) (m Mark, late bool, err error) {
-	m, err = r.Markers.Write(ctx)
-	if err != nil {
+// writeMark writes one marker. What took too long may be tried again.
+func (r *run) writeMark(ctx context.Context) (m Mark, late bool, err error) {
+	if m, err = r.Markers.Write(ctx); err != nil {
 		return m, failure.HasCode(err, Uncaptured), fmt.Errorf("write a validate marker: %w", err)
 	}
+	return m, false, nil
+}
+
+// passMark waits for the lanes to pass a marker. What took too long may be tried again
+// with a newer one.
+func (r *run) passMark(ctx context.Context, m Mark) (late bool, err error) {
 	patient, cancel := context.WithTimeout(ctx, r.Settings.MarkerPatience)
 	defer cancel()
 	if err := r.Markers.Passed(patient, m); err != nil {
-		return m, patient.Err() != nil && ctx.Err() == nil, fmt.Errorf("wait for the lanes to pass %s: %w", m.Marker.Key(), err)
+		return patient.Err() != nil && ctx.Err() == nil, fmt.Errorf("wait for the lanes to pass %s: %w", m.Marker.Key(), err)
 	}
-	return m, false, nil
+	return false, nil
 }
 
 // bracket writes the marker that ends what was read since the last one, and

@@ -55,8 +55,8 @@ type WatchReport struct {
 type Watcher struct {
 	*Validator
 	Trail   Trail
-	Foreign Trail         // of the target: changes that are not a replicator's; nil: not watched
-	Every   time.Duration // between rounds at least; 1 s
+	Foreign Trail                // of the target: changes that are not a replicator's; nil: not watched
+	Every   func() time.Duration // between the beginnings of rounds at least; nil: 1 s
 	// Done is called after each round; what it is given may be kept. The documents
 	// that it gives back are compared again. Its error ends the watch.
 	Done func(ctx context.Context, s WatchState, r WatchReport) (again []Document, err error)
@@ -89,12 +89,8 @@ func (w *Watcher) Watch(ctx context.Context, s WatchState) error {
 			return err
 		}
 	}
-	if err := o.newMark(ctx); err != nil {
+	if err := o.markBy(ctx, o.writeMark); err != nil {
 		return err
-	}
-	every := w.Every
-	if every == 0 {
-		every = time.Second
 	}
 	for {
 		begun := time.Now()
@@ -108,36 +104,69 @@ func (w *Watcher) Watch(ctx context.Context, s WatchState) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(every - time.Since(begun)):
+		case <-time.After(w.every() - time.Since(begun)):
 		}
 	}
 }
 
-// once is one round: suspects from the log, compared up to the next marker.
+// every is how long after another a round begins at least.
+func (w *Watcher) every() time.Duration {
+	if w.Every == nil {
+		return time.Second
+	}
+	return w.Every()
+}
+
+// once is one round: suspects from the log, compared up to the next marker. One
+// without suspects is no work for the shards and the lanes.
 func (o *watch) once(ctx context.Context) (behind bool, err error) {
 	reached, err := o.fill(ctx)
 	if err != nil {
 		return false, err
 	}
-	seen, err := o.compareSuspects(ctx)
+	r := WatchReport{Behind: !reached}
+	if len(o.suspects) > 0 {
+		err = o.compare(ctx, &r)
+	} else {
+		o.streaks = map[docKey]int{}
+		err = o.markBy(ctx, o.writeMark)
+	}
 	if err != nil {
 		return false, err
 	}
-	from := o.mark
-	if err := o.newMark(ctx); err != nil {
+	r.Mark = o.mark
+	if err := o.compareCatalogs(ctx, &r); err != nil {
 		return false, err
+	}
+	return !reached, o.report(ctx, r)
+}
+
+// compare compares the suspects between the last marker, once every lane has passed it,
+// and the next one.
+func (o *watch) compare(ctx context.Context, r *WatchReport) error {
+	late, err := o.passMark(ctx, o.mark)
+	if late { // a newer one covers it
+		err = o.newMark(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	seen, err := o.compareSuspects(ctx)
+	if err != nil {
+		return err
+	}
+	from := o.mark
+	if err := o.markBy(ctx, o.writeMark); err != nil {
+		return err
 	}
 	touched := NewTouched(o.Database, len(o.suspects))
 	touched.only = func(key docKey) bool { return o.suspects[key] != nil }
 	if err := o.Log.Touched(ctx, from, o.mark, touched); err != nil {
-		return false, fmt.Errorf("read the captured log from %s to %s: %w", from.Marker.Key(), o.mark.Marker.Key(), err)
+		return fmt.Errorf("read the captured log from %s to %s: %w", from.Marker.Key(), o.mark.Marker.Key(), err)
 	}
-	r := WatchReport{Behind: !reached, Mark: o.mark}
-	o.settle(seen, touched, &r)
-	if err := o.compareCatalogs(ctx, touched.ddl != nil, &r); err != nil {
-		return false, err
-	}
-	return !reached, o.report(ctx, r)
+	o.recheck = o.recheck || touched.ddl != nil
+	o.settle(seen, touched, r)
+	return nil
 }
 
 // report tells what a round came to. What was found to differ stays a suspect in
@@ -257,8 +286,7 @@ func (o *watch) hot(d Document, r *WatchReport) {
 
 // compareCatalogs looks at options and indexes again after DDL, and goes on
 // doing so while they differ: what follows on the target takes its time.
-func (o *watch) compareCatalogs(ctx context.Context, ddl bool, r *WatchReport) error {
-	o.recheck = o.recheck || ddl
+func (o *watch) compareCatalogs(ctx context.Context, r *WatchReport) error {
 	if !o.recheck || o.Catalog == nil {
 		return nil
 	}

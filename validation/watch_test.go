@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -38,7 +39,7 @@ var errEnough = errors.New("enough")
 // watcher watches w from the beginning of its log.
 func (w *world) watcher(done func(validation.WatchState, validation.WatchReport) ([]validation.Document, error)) *validation.Watcher {
 	return &validation.Watcher{
-		Validator: w.validator(), Trail: trail{w}, Every: 1,
+		Validator: w.validator(), Trail: trail{w}, Every: func() time.Duration { return 0 },
 		Done: func(_ context.Context, s validation.WatchState, r validation.WatchReport) ([]validation.Document, error) {
 			return done(s, r)
 		},
@@ -231,4 +232,31 @@ func TestWatchSeesNoFalseAlarm(t *testing.T) {
 		return nil, nil
 	})
 	<-ended
+}
+
+// TestWatchAsksNothingWhileNothingChanges: rounds without suspects neither read
+// documents nor ask how far the lanes are, and the first change is compared as ever.
+func TestWatchAsksNothingWhileNothingChanges(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	w.both("c", docs(5)...)
+	w.follow(t)
+	markers := &lateMarkers{world: w}
+	watcher := w.watcher(func(_ validation.WatchState, r validation.WatchReport) ([]validation.Document, error) {
+		require.Empty(t, r.Mismatches)
+		switch {
+		case r.Rounds < 10:
+			require.Zero(t, markers.waited)
+		case r.Rounds == 10:
+			w.write(event.Replace, doc(3, "new"))
+		case r.Verified == 1:
+			require.Equal(t, 1, markers.waited)
+			return nil, errEnough
+		}
+		require.Less(t, r.Rounds, int64(20))
+		return nil, nil
+	})
+	watcher.Markers = markers
+	require.ErrorIs(t, watcher.Watch(t.Context(), validation.WatchState{Offsets: validation.Offsets{0}}), errEnough)
+	require.Equal(t, 1, watcher.Source.(*side).reads)
 }

@@ -32,7 +32,7 @@ func (q quickMove) register(r contract.Registry, queue string) {
 		contract.RegisterMigration.Register(r, func(context.Context, contract.RegisterInput) (contract.Plan, error) {
 			return contract.Plan{Ref: ref, Source: q.source, Target: q.target}, nil
 		})
-		contract.RecordPhase.Register(r, answer[contract.PhaseInput](contract.None{}))
+		contract.RecordPhase.Register(r, answer[contract.PhaseInput](contract.PhaseResult{}))
 		contract.AdmitMove.Register(r, answer[contract.AdmitInput](contract.Admission{Admitted: true}))
 		contract.CheckGate.Register(r, answer[contract.GateInput](contract.GateReport{Go: true}))
 		contract.PrepareSwitch.Register(r, answer[contract.DirectionInput](contract.AttemptRef{Ref: ref, Attempt: 1}))

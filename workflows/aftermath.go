@@ -34,7 +34,7 @@ func (m *migration) watch(ctx workflow.Context, in contract.AftermathInput) {
 	root, cancel := workflow.NewDisconnectedContext(ctx)
 	m.cancelWatch, m.watching = cancel, &in
 	attempt := m.direction
-	future := flow.Start(root, named(flow.Bulk(), "watch errors and p99 of "+string(m.in.Chunk)+" on "+m.serving.Shard), contract.WatchSwitch, in)
+	future := flow.Start(root, named(m.bulk(), "watch errors and p99 of "+string(m.in.Chunk)+" on "+m.serving.Shard), contract.WatchSwitch, in)
 	workflow.GoNamed(root, "watch", func(ctx workflow.Context) { // burn-in goes on meanwhile
 		var r contract.AftermathResult
 		err := future.Get(ctx, &r)

@@ -122,7 +122,7 @@ func (m *migration) drill(ctx workflow.Context) (err error) {
 		}
 		report.Legs = append(report.Legs, leg)
 		m.show(ctx)
-		o := flow.Bulk()
+		o := m.bulk()
 		o.Summary = "compare both placements after a drill's switch"
 		res, err := flow.Call(ctx, o, contract.ValidateChunk, m.lanesInput())
 		if err != nil {

@@ -103,7 +103,7 @@ func (m *migration) startLanes(ctx workflow.Context) {
 	root, cancel := workflow.NewDisconnectedContext(ctx)
 	l := &lanes{input: in, cancel: cancel}
 	m.lanes = l
-	o := flow.Named(flow.Bulk(), fmt.Sprintf("replicate-d%d-%d", in.Direction, workflow.GetInfo(ctx).GetCurrentHistoryLength()),
+	o := flow.Named(m.bulk(), fmt.Sprintf("replicate-d%d-%d", in.Direction, workflow.GetInfo(ctx).GetCurrentHistoryLength()),
 		fmt.Sprintf("apply changes of %s to %s", in.From.Shard, in.To.Shard))
 	future := flow.Start(root, o, contract.ReplicateChanges, in)
 	workflow.GoNamed(root, "lanes", func(ctx workflow.Context) { // the main line must learn at once when they end

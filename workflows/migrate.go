@@ -90,6 +90,7 @@ type migration struct {
 	resumed       bool        // an operator said: try again
 	goesOnAt      chunk.Phase // where a move goes on whose earlier run was ended, or handed over; empty: it is new
 	runs          int         // before this one
+	among         int         // moves that were under way when the step began
 	carried       bool        // this run was handed a move and has begun no step yet
 }
 
@@ -274,10 +275,16 @@ func (m *migration) recordPhase(ctx workflow.Context, p chunk.Phase) error {
 	if p == chunk.Registered {
 		return nil
 	}
-	_, err := flow.Call(ctx, flow.Quick(), contract.RecordPhase,
+	res, err := flow.Call(ctx, flow.Quick(), contract.RecordPhase,
 		contract.PhaseInput{Ref: m.plan.Ref, Phase: p, Attention: m.status.Attention, BurnIn: m.in.BurnIn, Expected: contract.Duration(m.expected(p))})
+	if err == nil {
+		m.among = res.Moves
+	}
 	return err
 }
+
+// bulk is how the move calls what heartbeats for long.
+func (m *migration) bulk() workflow.ActivityOptions { return flow.BulkAmong(m.among) }
 
 func (m *migration) waitWhilePaused(ctx workflow.Context) error {
 	if !m.paused {
@@ -372,7 +379,7 @@ func (m *migration) abandon(ctx workflow.Context, cause error) (contract.Migrate
 	m.enter(ctx, step{phase: chunk.Aborting, name: "remove the unfinished target"})
 	err := m.recordPhase(ctx, chunk.Aborting)
 	if err == nil {
-		_, err = flow.Call(ctx, flow.Bulk(), contract.DropTarget,
+		_, err = flow.Call(ctx, m.bulk(), contract.DropTarget,
 			contract.DropInput{Ref: m.plan.Ref, Placement: m.plan.Target, Direction: m.direction})
 	}
 	if err != nil {

@@ -141,6 +141,26 @@ func TestDeadCoordinatorIsNoticedSoon(t *testing.T) {
 	require.Equal(t, 2*time.Second, w.beats["SwitchRoute"])
 }
 
+// TestCrowdHeartbeatsMoreRarely: the more moves are under way, the longer are the timeouts
+// of what heartbeats for long, up to a most; those around the window stay as they are.
+func TestCrowdHeartbeatsMoreRarely(t *testing.T) {
+	t.Parallel()
+
+	for moves, want := range map[int]time.Duration{0: 5 * time.Second, 100: 5 * time.Second, 300: 15 * time.Second, 10_000: 30 * time.Second} {
+		w := newWorld()
+		w.moves = moves
+		env := newEnv(t, w)
+		ask(env, time.Hour, contract.CompleteUpdate, new(error))
+		start(env, input)
+
+		require.NoError(t, env.GetWorkflowError())
+		for _, name := range []string{"ImportChunk", "ReplicateChanges", "ReplicateUntilInSync", "ValidateChunk", "VerifyChanges", "AuditChunk", "DropSource"} {
+			require.Equal(t, want, w.beats[name], "%s among %d", name, moves)
+		}
+		require.Equal(t, 2*time.Second, w.beats["SwitchRoute"])
+	}
+}
+
 // TestMoveQueuesForRoom: a move that finds no room on its target waits before its
 // import, says why, and begins when there is room.
 func TestMoveQueuesForRoom(t *testing.T) {

@@ -63,7 +63,7 @@ func (m *migration) importChunk(ctx workflow.Context) error {
 	if err := m.admit(ctx); err != nil {
 		return err
 	}
-	o := flow.Named(flow.Bulk(), "import", "copy "+string(m.in.Chunk)+" to "+m.plan.Target.Shard)
+	o := flow.Named(m.bulk(), "import", "copy "+string(m.in.Chunk)+" to "+m.plan.Target.Shard)
 	res, err := flow.Call(ctx, o, contract.ImportChunk,
 		contract.ImportInput{Ref: m.plan.Ref, Sort: m.in.Sort, PrimaryReads: m.in.PrimaryReads})
 	if err != nil {
@@ -105,7 +105,7 @@ func (m *migration) admit(ctx workflow.Context) error {
 // replicate starts the lanes and waits until the target is in sync.
 func (m *migration) replicate(ctx workflow.Context) error {
 	m.startLanes(ctx)
-	o := flow.Named(flow.Bulk(), "in-sync", "wait until "+m.plan.Target.Shard+" is in sync")
+	o := flow.Named(m.bulk(), "in-sync", "wait until "+m.plan.Target.Shard+" is in sync")
 	_, err := flow.Call(ctx, o, contract.ReplicateUntilInSync, m.lanesInput())
 	return err
 }
@@ -125,7 +125,7 @@ func (m *migration) validate(ctx workflow.Context) error {
 
 // compareAll validates everything in the present direction.
 func (m *migration) compareAll(ctx workflow.Context) error {
-	o := flow.Named(flow.Bulk(), "validate", "compare both placements")
+	o := flow.Named(m.bulk(), "validate", "compare both placements")
 	res, err := flow.Call(ctx, o, contract.ValidateChunk, m.lanesInput())
 	if err != nil {
 		return err
@@ -137,7 +137,7 @@ func (m *migration) compareAll(ctx workflow.Context) error {
 // complete drops the placement that does not serve. There is no way back.
 func (m *migration) complete(ctx workflow.Context) error {
 	m.stopBeside(ctx)
-	o := flow.Named(flow.Bulk(), "drop", "drop the old placement on "+m.spare.Shard)
+	o := flow.Named(m.bulk(), "drop", "drop the old placement on "+m.spare.Shard)
 	_, err := flow.Call(ctx, o, contract.DropSource,
 		contract.DropInput{Ref: m.plan.Ref, Placement: m.spare, Direction: m.direction})
 	return err

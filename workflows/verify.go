@@ -60,7 +60,7 @@ func (m *migration) startVerifier(ctx workflow.Context) {
 	root, cancel := workflow.NewDisconnectedContext(ctx)
 	v := &verifier{input: in, cancel: cancel}
 	m.verifier = v
-	o := flow.Named(flow.Bulk(), fmt.Sprintf("verify-d%d-%d", in.Direction, workflow.GetInfo(ctx).GetCurrentHistoryLength()),
+	o := flow.Named(m.bulk(), fmt.Sprintf("verify-d%d-%d", in.Direction, workflow.GetInfo(ctx).GetCurrentHistoryLength()),
 		fmt.Sprintf("compare what changes on %s with %s", in.From.Shard, in.To.Shard))
 	future := flow.Start(root, o, contract.VerifyChanges, in)
 	workflow.GoNamed(root, "verifier", func(ctx workflow.Context) {
@@ -96,7 +96,7 @@ func (m *migration) restartSlices(ctx workflow.Context) error {
 		return nil
 	}
 	m.stopBeside(ctx)
-	o := flow.Named(flow.Bulk(), fmt.Sprintf("restart-%d", m.restarts), "copy the slices anew in which documents differ")
+	o := flow.Named(m.bulk(), fmt.Sprintf("restart-%d", m.restarts), "copy the slices anew in which documents differ")
 	res, err := flow.Call(ctx, o, contract.RestartSlices, contract.ImportInput{Ref: m.plan.Ref, Sort: m.in.Sort, PrimaryReads: m.in.PrimaryReads})
 	if err != nil {
 		return err
@@ -122,7 +122,7 @@ func (m *migration) revalidate(ctx workflow.Context) error {
 // audit asks both sides other questions than the validation did. Its differences
 // wait for an operator: one of the two is wrong.
 func (m *migration) audit(ctx workflow.Context) error {
-	o := flow.Named(flow.Bulk(), fmt.Sprintf("audit-d%d-%d", m.direction, workflow.GetInfo(ctx).GetCurrentHistoryLength()), "ask both placements other questions")
+	o := flow.Named(m.bulk(), fmt.Sprintf("audit-d%d-%d", m.direction, workflow.GetInfo(ctx).GetCurrentHistoryLength()), "ask both placements other questions")
 	res, err := flow.Call(ctx, o, contract.AuditChunk, m.lanesInput())
 	if err != nil {
 		return err

@@ -42,6 +42,7 @@ type world struct {
 	beats      map[string]time.Duration // within which each must show that it lives
 	phases     []chunk.Phase
 	paused     bool // as the last RecordPhase said
+	moves      int  // under way, as RecordPhase says
 	expected   []time.Duration
 	registered bool
 	standsAt   chunk.Phase // of an earlier run
@@ -127,10 +128,10 @@ func newEnv(t *testing.T, w *world) *testsuite.TestWorkflowEnvironment {
 		w.registered = true
 		return contract.Plan{Ref: ref, Source: source, Target: target, Documents: 10, Bytes: 100, Phase: w.standsAt, Copies: contract.Duration(time.Hour)}, nil
 	})
-	serve(env, w, contract.RecordPhase, func(in contract.PhaseInput) (contract.None, error) {
+	serve(env, w, contract.RecordPhase, func(in contract.PhaseInput) (contract.PhaseResult, error) {
 		w.phases, w.paused = append(w.phases, in.Phase), in.Paused
 		w.expected = append(w.expected, time.Duration(in.Expected))
-		return contract.None{}, nil
+		return contract.PhaseResult{Moves: w.moves}, nil
 	})
 	serve(env, w, contract.AdmitMove, func(contract.AdmitInput) (contract.Admission, error) {
 		full := w.calls[contract.AdmitMove.Name] == 1 && w.noRoom
@@ -197,10 +198,11 @@ func (w *world) serveLanes(env *testsuite.TestWorkflowEnvironment) {
 			w.mu.Unlock()
 		}
 	})
-	contract.VerifyChanges.Register(env, func(_ context.Context, in contract.VerifyInput) (contract.Verification, error) {
+	contract.VerifyChanges.Register(env, func(ctx context.Context, in contract.VerifyInput) (contract.Verification, error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.calls[contract.VerifyChanges.Name]++
+		w.beats[contract.VerifyChanges.Name] = activity.GetInfo(ctx).HeartbeatTimeout
 		w.verified = append(w.verified, in.DirectionInput)
 		if w.failAt == contract.VerifyChanges.Name && (w.failCount == 0 || w.calls[contract.VerifyChanges.Name] <= w.failCount) {
 			return contract.Verification{}, failure.New(failure.Mismatch, "validation.mismatch", "a document differs")
@@ -214,6 +216,7 @@ func (w *world) serveLanes(env *testsuite.TestWorkflowEnvironment) {
 		defer w.mu.Unlock()
 		w.lanes = append(w.lanes, in)
 		w.calls[contract.ReplicateChanges.Name]++
+		w.beats[contract.ReplicateChanges.Name] = activity.GetInfo(ctx).HeartbeatTimeout
 		if w.failAt == contract.ReplicateChanges.Name && (w.failCount == 0 || w.calls[contract.ReplicateChanges.Name] <= w.failCount) {
 			return contract.None{}, failure.New(failure.Mismatch, "lane.divergence", "a delta met no document")
 		}

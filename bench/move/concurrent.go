@@ -6,11 +6,13 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"golang.org/x/sync/errgroup"
 
 	"drover/bench/loads"
@@ -18,6 +20,7 @@ import (
 	"drover/contract"
 	"drover/demo"
 	"drover/demo/workload"
+	"drover/internal/pause"
 	"drover/metadata"
 	"drover/starter"
 	"drover/workers"
@@ -27,6 +30,12 @@ import (
 const (
 	manyDB       = "many"
 	manyPerChunk = 20
+)
+
+// How many moves are looked at: so often, and so many times more once all wait.
+const (
+	lookEvery = 2 * time.Second
+	manyLooks = 10
 )
 
 // measureConcurrent moves many small chunks at once and looks at the workers' memory
@@ -58,9 +67,13 @@ func measureConcurrent(ctx context.Context, b *bench) error {
 		return err
 	}
 	b.say("%d moves are started in %s", len(ids), time.Since(began).Round(time.Millisecond))
-	if err := watchMany(ctx, b, f, len(ids)); err != nil {
+	seen, err := watchMany(ctx, b, f, len(ids))
+	if err != nil {
 		return err
 	}
+	b.set("concurrent_moves", seen.most)
+	b.set("concurrent_ready", seen.ready)
+	b.set("worker_rss_mb", seen.rss)
 	b.set("concurrent_seconds", time.Since(began).Seconds())
 	longest, err := longestHistory(ctx, f, ids)
 	if err != nil {
@@ -97,60 +110,81 @@ func createMany(ctx context.Context, b *bench, f *demo.Fleet) ([]chunk.ID, error
 	}
 	defer func() { _ = client.Disconnect(context.WithoutCancel(ctx)) }()
 	docs := client.Database(manyDB).Collection("docs")
+	const atOnce = 200
 	g, inner := errgroup.WithContext(ctx)
-	g.SetLimit(8)
-	for n := range manyPerChunk * b.o.moves {
+	g.SetLimit(4)
+	for from := 0; from < manyPerChunk*b.o.moves; from += atOnce {
 		g.Go(func() error {
-			_, err := docs.InsertOne(inner, bson.D{{Key: "_id", Value: n}, {Key: "k", Value: fmt.Sprintf("k%06d", n)}, {Key: "n", Value: n}, {Key: "pad", Value: strings.Repeat("x", loads.Padding)}})
+			var some []any
+			for n := from; n < min(from+atOnce, manyPerChunk*b.o.moves); n++ {
+				some = append(some, bson.D{{Key: "_id", Value: n}, {Key: "k", Value: fmt.Sprintf("k%06d", n)}, {Key: "n", Value: n}, {Key: "pad", Value: strings.Repeat("x", loads.Padding)}})
+			}
+			_, err := docs.InsertMany(inner, some, options.InsertMany().SetOrdered(false))
 			return err
 		})
 	}
-	return ids, g.Wait()
+	if err := g.Wait(); err != nil {
+		return nil, fmt.Errorf("fill the chunks: %w", err)
+	}
+	b.say("%d documents are in them", manyPerChunk*b.o.moves)
+	return ids, nil
+}
+
+// crowd is what was seen of many moves so far.
+type crowd struct {
+	most, ready int // with lanes that ran, and at the switch, at the same time
+	rss         float64
+	asks        map[string]int // attention, by what it says
+	last        string
+}
+
+// look notes how the moves stand at a moment.
+func (c *crowd) look(b *bench, f *demo.Fleet, moves []metadata.MoveFigures) {
+	phases, running, asking := map[chunk.Phase]int{}, 0, 0
+	c.asks = map[string]int{}
+	for _, m := range moves {
+		phases[m.Phase]++
+		if m.LanesAge != nil && *m.LanesAge < 10 {
+			running++
+		}
+		if m.Attention != "" {
+			c.asks[m.Attention]++
+			asking++
+		}
+	}
+	c.most, c.ready = max(c.most, running), phases[chunk.Switching]
+	for _, pid := range f.Workers() {
+		c.rss = max(c.rss, residentMB(pid))
+	}
+	if line := fmt.Sprintf("%v, %d with lanes that run, %d ask for a person, worker %.0f MB", phases, running, asking, c.rss); line != c.last {
+		b.say("%s", line)
+		c.last = line
+	}
 }
 
 // watchMany looks until all moves have come to the switch, where they wait for their
-// approval while their lanes run on, or the limit is over. What counts is how many
-// had lanes that ran at the same time.
-func watchMany(ctx context.Context, b *bench, f *demo.Fleet, want int) error {
+// approval while their lanes run on, and for a while after that, or until the limit is
+// over. What counts is how many had lanes that ran at the same time.
+func watchMany(ctx context.Context, b *bench, f *demo.Fleet, want int) (*crowd, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.o.limit)
 	defer cancel()
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	most, ready, rss := 0, 0, 0.0
-	last := ""
-	for ready < want && ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-		case <-tick.C:
-		}
+	var c crowd
+	for left := manyLooks; left > 0 && pause.For(ctx, lookEvery) == nil; {
 		figures, err := f.Store().Figures(ctx)
 		if err != nil && ctx.Err() == nil {
-			return err
+			return nil, err
 		}
-		phases := map[chunk.Phase]int{}
-		running, asks := 0, ""
-		for _, m := range figures.Moves {
-			phases[m.Phase]++
-			if m.LanesAge != nil && *m.LanesAge < 10 {
-				running++
-			}
-			if m.Attention != "" {
-				asks = m.Attention
-			}
+		if err == nil {
+			c.look(b, f, figures.Moves)
 		}
-		most, ready = max(most, running), max(ready, phases[chunk.Switching])
-		for _, pid := range f.Workers() {
-			rss = max(rss, residentMB(pid))
-		}
-		if line := fmt.Sprintf("%v, %d with lanes that run, worker %.0f MB %s", phases, running, rss, asks); line != last {
-			b.say("%s", line)
-			last = line
+		if c.ready == want {
+			left--
 		}
 	}
-	b.set("concurrent_moves", most)
-	b.set("concurrent_ready", ready)
-	b.set("worker_rss_mb", rss)
-	return nil
+	for why, n := range c.asks {
+		b.say("%d moves ask for a person: %s", n, why)
+	}
+	return &c, nil
 }
 
 // residentMB is the resident memory of a process, 0 when it is gone.
@@ -169,19 +203,23 @@ func residentMB(pid int) float64 {
 }
 
 // longestHistory asks Temporal for the lengths of the moves' histories.
-func longestHistory(ctx context.Context, f *demo.Fleet, ids []chunk.ID) (longest int64, err error) {
+func longestHistory(ctx context.Context, f *demo.Fleet, ids []chunk.ID) (int64, error) {
 	access := f.Stack().Temporal
 	c, err := starter.Dial(ctx, access.Address, access.Namespace, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return 0, err
 	}
 	defer c.Close()
-	for _, id := range ids {
-		d, err := c.DescribeWorkflowExecution(ctx, starter.MigrateID(id), "")
-		if err != nil {
-			return 0, err
-		}
-		longest = max(longest, d.GetWorkflowExecutionInfo().GetHistoryLength())
+	lengths := make([]int64, len(ids))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(8)
+	for i, id := range ids {
+		g.Go(func() error {
+			d, err := c.DescribeWorkflowExecution(ctx, starter.MigrateID(id), "")
+			lengths[i] = d.GetWorkflowExecutionInfo().GetHistoryLength()
+			return err
+		})
 	}
-	return longest, nil
+	err = g.Wait()
+	return slices.Max(lengths), err
 }

@@ -36,6 +36,21 @@ func Bulk() workflow.ActivityOptions {
 	}
 }
 
+// BulkAmong is Bulk for one of so many moves that are under way. What they heartbeat
+// together is most of what the server does for them, so each does it the more rarely the
+// more there are, and a dead worker goes unnoticed for longer.
+func BulkAmong(moves int) workflow.ActivityOptions {
+	o := Bulk()
+	o.HeartbeatTimeout = min(max(o.HeartbeatTimeout, o.HeartbeatTimeout*time.Duration(moves)/manyMoves), longestTimeout)
+	return o
+}
+
+// How many moves heartbeat as a few do, and how long the timeout of the heartbeats gets.
+const (
+	manyMoves      = 100
+	longestTimeout = 30 * time.Second
+)
+
 // Wait is for asking again and again until something is so, on the control queue.
 // It heartbeats, so that a pause or an abort ends it at once.
 func Wait() workflow.ActivityOptions {

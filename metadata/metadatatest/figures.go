@@ -60,7 +60,7 @@ var figureCases = map[string]func(*testing.T, *fleet){
 	"MoveShowsItself": func(t *testing.T, f *fleet) {
 		m := f.switching(t)
 		require.NoError(t, f.SetAttention(t.Context(), m.ID, "look"))
-		require.NoError(t, f.SetLanes(t.Context(), m.ID, json.RawMessage(`{"lagMS": 3}`)))
+		require.NoError(t, f.SetWords(t.Context(), metadata.Word{Migration: m.ID, Lanes: json.RawMessage(`{"lagMS": 3}`)}))
 		require.NoError(t, f.SaveVerification(t.Context(), metadata.Verification{Migration: m.ID, State: []byte{1}, Report: json.RawMessage(`{"verified": 8}`)}))
 		require.NoError(t, f.RecordMismatches(t.Context(), m.ID, []metadata.Mismatch{{Collection: "legs", Kind: "missing"}}))
 		require.NoError(t, f.exec(t, `update migrations set lanes_at = lanes_at - interval '7 seconds'`))

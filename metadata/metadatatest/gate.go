@@ -21,14 +21,22 @@ var gateCases = map[string]func(*testing.T, *fleet){
 		_, _, ok, err := f.Lanes(t.Context(), m.ID)
 		require.NoError(t, err)
 		require.False(t, ok, "nothing was said")
-		require.NoError(t, f.SetLanes(t.Context(), m.ID, json.RawMessage(`{"lagMS": 3}`)))
+		require.NoError(t, f.SetWords(t.Context(), metadata.Word{Migration: m.ID, Lanes: json.RawMessage(`{"lagMS": 3}`)}))
 		require.NoError(t, f.exec(t, `update migrations set lanes_at = lanes_at - interval '7 seconds'`))
 		word, age, ok, err := f.Lanes(t.Context(), m.ID)
 		require.NoError(t, err)
 		require.True(t, ok)
 		require.JSONEq(t, `{"lagMS": 3}`, string(word))
 		require.GreaterOrEqual(t, age, 7*time.Second)
-		requireFailure(t, f.SetLanes(t.Context(), m.ID+1, nil), failure.Invalid, "migration.unknown")
+		requireFailure(t, f.SetWords(t.Context(), // the others' are kept
+			metadata.Word{Migration: m.ID + 1, Lanes: json.RawMessage(`{}`)}, metadata.Word{Migration: m.ID, Progress: json.RawMessage(`{"docs": 5}`)},
+		), failure.Invalid, "migration.unknown")
+		moved, err := f.Migration(t.Context(), m.ID)
+		require.NoError(t, err)
+		require.JSONEq(t, `{"docs": 5}`, string(moved.Progress))
+		word, _, _, err = f.Lanes(t.Context(), m.ID)
+		require.NoError(t, err)
+		require.JSONEq(t, `{"lagMS": 3}`, string(word), "who says nothing of them leaves them as they are")
 	},
 
 	"CaptureSilence": func(t *testing.T, f *fleet) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -114,11 +115,25 @@ var moveCases = map[string]func(*testing.T, *fleet){
 		require.True(t, next.PhaseAt.After(was.PhaseAt))
 	},
 
+	"OpenOnesAreCounted": func(t *testing.T, f *fleet) {
+		count := func() int {
+			n, err := f.CountOpenMigrations(t.Context())
+			require.NoError(t, err)
+			return n
+		}
+		require.Zero(t, count())
+		m := f.register(t)
+		require.Equal(t, 1, count())
+		require.NoError(t, f.exec(t, `alter table migrations disable trigger migrations_guard`))
+		require.NoError(t, f.exec(t, `update migrations set phase = 'aborted' where id = `+fmt.Sprint(m.ID)))
+		require.Zero(t, count())
+	},
+
 	"DetailsAreKept": func(t *testing.T, f *fleet) {
 		m := f.register(t)
 		require.NoError(t, f.SetPaused(t.Context(), m.ID, true))
 		require.NoError(t, f.SetAttention(t.Context(), m.ID, "index cannot be built: \x00 bad"))
-		require.NoError(t, f.SetProgress(t.Context(), m.ID, json.RawMessage(`{"docs": 5}`)))
+		require.NoError(t, f.SetWords(t.Context(), metadata.Word{Migration: m.ID, Progress: json.RawMessage(`{"docs": 5}`)}))
 		require.NoError(t, f.SetBusy(t.Context(), m.ID, []byte{1, 0, 2}))
 		require.NoError(t, f.SetStep(t.Context(), m.ID, chunk.Registered, json.RawMessage(`{"at": "indexes"}`)))
 		got, err := f.Migration(t.Context(), m.ID)
