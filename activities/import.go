@@ -88,7 +88,11 @@ func (a *Activities) importLeg(ctx context.Context, l leg, sort map[string]bulki
 	}
 	began := time.Now()
 	res, err := imp.Run(ctx, catalog)
-	if failure.HasCode(err, "import.refused") { // a run that was taken for dead has finished meanwhile: what is recorded as loaded is the result
+	for try := 0; try < mostGrants && failure.HasCode(err, "import.refused"); try++ {
+		again := e.to.GrantLoaderAgain(ctx, m.Target.ID, m.ID)
+		if again != nil && !failure.HasCode(again, "grant.void") { // void: a run that was taken for dead has finished meanwhile, and what is recorded as loaded is the result
+			return res, again
+		}
 		res, err = imp.Run(ctx, catalog)
 	}
 	if err != nil {
@@ -102,6 +106,9 @@ func (a *Activities) importLeg(ctx context.Context, l leg, sort map[string]bulki
 	_, err = e.to.DrainUser(ctx, chunk.LoaderUser, shard.DrainRequest{Placement: m.Target, Budget: drainBudget})
 	return res, err
 }
+
+// mostGrants is how often a role is given again that its user seems not to hold.
+const mostGrants = 3
 
 // loadSample is how many documents an import must have for its rate to say something.
 const loadSample = 10_000

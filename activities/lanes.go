@@ -46,9 +46,30 @@ func (a *Activities) ReplicateChanges(ctx context.Context, in contract.Direction
 		for _, ls := range running {
 			g.Go(func() error { return ls.Run(ctx) })
 		}
-		return g.Wait()
+		return a.granted(ctx, all, g.Wait())
 	})
 	return contract.None{}, err
+}
+
+// granted deals with lanes that the target refused: where their role is there it is given
+// to them again, and they begin again.
+func (a *Activities) granted(ctx context.Context, legs []leg, err error) error {
+	if !failure.HasCode(err, "lane.refused") {
+		return err
+	}
+	for _, l := range legs {
+		to, again := a.Sides.Set(ctx, l.To.Shard)
+		if again == nil {
+			again = to.GrantApplierAgain(ctx, l.To.ID, l.Migration, l.Direction)
+		}
+		switch {
+		case failure.HasCode(again, "grant.void"): // their work is over
+			return err
+		case again != nil:
+			return again
+		}
+	}
+	return failure.New(failure.Transient, "lane.granted", "the target did not know of the lanes' role: %w", err)
 }
 
 // watchLanes keeps the meter, and the gate's source, at what the lanes say, until

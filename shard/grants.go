@@ -314,11 +314,28 @@ func (s *Set) DropApplierRole(ctx context.Context, p chunk.PlacementID, m chunk.
 	return s.dropRole(ctx, chunk.ApplierRole(p, m, d))
 }
 
+// GrantLoaderAgain gives the loaders a role that they do not hold although it is there:
+// some servers lose a grant to another one of the same user at the same time. It makes
+// none: where the role was dropped, it fails with kind Lost, code grant.void.
+func (s *Set) GrantLoaderAgain(ctx context.Context, p chunk.PlacementID, m chunk.MigrationID) error {
+	return s.grantRole(ctx, chunk.LoaderUser, chunk.LoaderRole(p, m))
+}
+
+// GrantApplierAgain is [Set.GrantLoaderAgain] for the lanes of a direction.
+func (s *Set) GrantApplierAgain(ctx context.Context, p chunk.PlacementID, m chunk.MigrationID, d chunk.AttemptID) error {
+	return s.grantRole(ctx, chunk.ApplierUser, chunk.ApplierRole(p, m, d))
+}
+
 // giveRole makes a role and gives it to a user; both may have happened already.
 func (s *Set) giveRole(ctx context.Context, user, role string, ps []privilege) error {
 	if err := s.ensureRole(ctx, role, ps); err != nil {
 		return err
 	}
+	return s.grantRole(ctx, user, role)
+}
+
+// grantRole gives a role to a user.
+func (s *Set) grantRole(ctx context.Context, user, role string) error {
 	_, err := s.adminRun(ctx, bson.D{{Key: "grantRolesToUser", Value: user}, {Key: "roles", Value: []string{role}}, majority()})
 	if mongocode.IsRoleNotFound(err) {
 		return failure.New(failure.Lost, "grant.void", "role %s on shard %s was dropped meanwhile: %w", role, s.Name(), err)

@@ -12,6 +12,7 @@ import (
 
 	"drover/chunk"
 	"drover/internal/failure"
+	"drover/internal/mongocode"
 	"drover/shard"
 )
 
@@ -175,6 +176,26 @@ func testDropDatabaseIsGuarded(t *testing.T, b *bundle) {
 	roles, err := b.client(t, chunk.AdminUser).Database("admin").RunCommand(ctx, bson.D{{Key: "rolesInfo", Value: 1}}).Raw()
 	require.NoError(t, err)
 	require.False(t, strings.Contains(roles.String(), "_p542_"), "roles of a placement that is gone")
+}
+
+// A role that its user does not hold is given again while it is there, and never made anew.
+func testGrantedAgain(t *testing.T, b *bundle) {
+	t.Parallel()
+	ctx := t.Context()
+	p := b.placement(t, 561)
+	require.NoError(t, b.set.EnsureLoaderRole(ctx, p, 7))
+	admin := b.client(t, chunk.AdminUser).Database("admin")
+	require.NoError(t, admin.RunCommand(ctx, bson.D{{Key: "revokeRolesFromUser", Value: chunk.LoaderUser}, {Key: "roles", Value: bson.A{chunk.LoaderRole(p.ID, 7)}}}).Err())
+	load := func() error {
+		_, err := b.client(t, chunk.LoaderUser).Database(p.Database).Collection("legs").InsertOne(ctx, bson.D{})
+		return err
+	}
+	require.True(t, mongocode.IsUnauthorized(load()))
+	require.NoError(t, b.set.GrantLoaderAgain(ctx, p.ID, 7))
+	require.NoError(t, load())
+	require.NoError(t, b.set.DropLoaderRole(ctx, p.ID, 7))
+	require.True(t, failure.HasCode(b.set.GrantLoaderAgain(ctx, p.ID, 7), "grant.void"))
+	require.True(t, mongocode.IsUnauthorized(load()))
 }
 
 func testReaderAndRoom(t *testing.T, b *bundle) {

@@ -59,6 +59,7 @@ func TestOnOneShard(t *testing.T) {
 		"FollowsDefinitions":                           testFollowsDefinitions,
 		"InventoryCountsAndRefuses":                    testInventoryCountsAndRefuses,
 		"DropDatabaseIsGuarded":                        testDropDatabaseIsGuarded,
+		"GrantedAgain":                                 testGrantedAgain,
 		"ReaderAndRoom":                                testReaderAndRoom,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, b) })
