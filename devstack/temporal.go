@@ -44,6 +44,7 @@ func (t *temporalServer) start(ctx context.Context) error {
 			"-port", strconv.Itoa(t.access.Port), "-ui-port", strconv.Itoa(t.access.UIPort),
 			"-health-port", strconv.Itoa(t.access.HealthPort),
 		},
+		env: []string{"GOGC=400"}, // its heap is small beside its caches: it would be swept all the time under many moves
 	}, t.ready)
 }
 

@@ -47,8 +47,8 @@ func BulkAmong(moves int) workflow.ActivityOptions {
 
 // How many moves heartbeat as a few do, and how long the timeout of the heartbeats gets.
 const (
-	manyMoves      = 100
-	longestTimeout = 30 * time.Second
+	manyMoves      = 20
+	longestTimeout = time.Minute
 )
 
 // Wait is for asking again and again until something is so, on the control queue.
