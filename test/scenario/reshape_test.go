@@ -43,8 +43,8 @@ func onShards(routes []chunk.Route) (out []string) {
 }
 
 // TestLiveSplitAndMerge cuts the busiest chunk three ways by size, one part of it
-// on the shard that it came from, goes back and forth, and then merges the parts
-// with the next chunk: under live traffic, and with a proxy that hears nothing.
+// on the shard that it came from, goes back and forth, and then makes two of
+// the parts and the next chunk by heat: under live traffic, and with a proxy that hears nothing.
 func TestLiveSplitAndMerge(t *testing.T) {
 	t.Parallel()
 
@@ -72,17 +72,18 @@ func TestLiveSplitAndMerge(t *testing.T) {
 	f.complete()
 
 	f.hot = split[0]
-	f.reshape(c, contract.Reshape{With: []chunk.ID{split[1].Chunk.ID, split[2].Chunk.ID, split[3].Chunk.ID}})
-	f.await("burn-in of the merge", inBurnIn)
-	merged := f.routes()
-	require.Equal(t, []string{c, a, b}, onShards(merged))
-	require.Equal(t, chunk.Range{Lo: split[0].Chunk.Range.Lo, Hi: split[3].Chunk.Range.Hi}, merged[0].Chunk.Range)
+	f.reshape(c, contract.Reshape{With: []chunk.ID{split[1].Chunk.ID, split[2].Chunk.ID, split[3].Chunk.ID}, Parts: 2, By: contract.ByHeat})
+	f.await("burn-in of two of four", inBurnIn)
+	halves := f.routes()
+	require.Equal(t, []string{c, c, a, b}, onShards(halves))
+	require.Equal(t, split[0].Chunk.Range.Lo, halves[0].Chunk.Range.Lo)
+	require.Equal(t, split[3].Chunk.Range.Hi, halves[1].Chunk.Range.Hi)
 	f.complete()
-	f.hot = merged[0]
+	f.hot = halves[0]
 	f.check(false)
 	placements, err := f.store.Placements(t.Context(), "")
 	require.NoError(t, err)
-	require.Len(t, placements, 3, "a placement was left behind")
+	require.Len(t, placements, 4, "a placement was left behind")
 	left, err := f.store.Cleanups(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, left, "a clean-up was not finished")
