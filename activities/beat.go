@@ -150,7 +150,7 @@ func (m *meter) report(ctx context.Context) contract.Progress {
 	if err == nil {
 		err = m.a.words.keep(ctx, &m.a.crowd, m.a.Store, metadata.Word{Migration: m.id, Progress: b})
 	}
-	if err != nil && ctx.Err() == nil { // only people miss it
+	if err != nil && ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) { // only people miss it
 		m.a.Logger.WarnContext(ctx, "Progress is not kept", slog.Int64("migration", int64(m.id)), slog.Any("error", err))
 	}
 	return p

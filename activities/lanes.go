@@ -3,6 +3,7 @@ package activities
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -42,31 +43,36 @@ func (a *Activities) ReplicateChanges(ctx context.Context, in contract.Direction
 		stop := make(chan struct{})
 		defer close(stop)
 		go a.watchLanes(ctx, all, running, meter, stop)
-		g, ctx := errgroup.WithContext(ctx) // the legs go together: the first to end ends all
+		g, together := errgroup.WithContext(ctx) // the legs go together: the first to end ends all
 		for _, ls := range running {
-			g.Go(func() error { return ls.Run(ctx) })
+			g.Go(func() error { return ls.Run(together) })
 		}
-		return a.granted(ctx, all, g.Wait())
+		return granted(all, g.Wait(), func(l leg) error { return a.grantAgain(ctx, l) })
 	})
 	return contract.None{}, err
 }
 
+// grantAgain gives the lanes of a leg their role again, if it is there.
+func (a *Activities) grantAgain(ctx context.Context, l leg) error {
+	to, err := a.Sides.Set(ctx, l.To.Shard)
+	if err != nil {
+		return err
+	}
+	return to.GrantApplierAgain(ctx, l.To.ID, l.Migration, l.Direction)
+}
+
 // granted deals with lanes that the target refused: where their role is there it is given
 // to them again, and they begin again.
-func (a *Activities) granted(ctx context.Context, legs []leg, err error) error {
+func granted(legs []leg, err error, again func(leg) error) error {
 	if !failure.HasCode(err, "lane.refused") {
 		return err
 	}
 	for _, l := range legs {
-		to, again := a.Sides.Set(ctx, l.To.Shard)
-		if again == nil {
-			again = to.GrantApplierAgain(ctx, l.To.ID, l.Migration, l.Direction)
-		}
-		switch {
-		case failure.HasCode(again, "grant.void"): // their work is over
+		switch e := again(l); {
+		case failure.HasCode(e, "grant.void"): // their work is over
 			return err
-		case again != nil:
-			return again
+		case e != nil:
+			return e
 		}
 	}
 	return failure.New(failure.Transient, "lane.granted", "the target did not know of the lanes' role: %w", err)
@@ -216,7 +222,7 @@ func (a *Activities) keepWord(ctx context.Context, in contract.DirectionInput, l
 	if err == nil {
 		err = a.words.keep(ctx, &a.crowd, a.Store, metadata.Word{Migration: in.Migration, Lanes: b})
 	}
-	if err != nil && ctx.Err() == nil {
+	if err != nil && ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) {
 		a.Logger.WarnContext(ctx, "The lanes' word is not kept", slog.Int64("migration", int64(in.Migration)), slog.Any("error", err))
 	}
 }
