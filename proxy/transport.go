@@ -7,9 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"sync"
 	"time"
+
+	"drover/internal/renewed"
 )
 
 // handshakeLimit bounds a client's TLS handshake.
@@ -32,52 +33,23 @@ func (p *Proxy) secure(ctx context.Context, nc net.Conn) error {
 	return nil
 }
 
-// kept is what was read from a file, and is read anew when that changes. A broken
-// renewal leaves the last good one in force.
-type kept[T any] struct {
-	mu      sync.Mutex
-	written time.Time
-	value   *T
-}
-
-// get gives what read makes of the file at path as it is now.
-func (k *kept[T]) get(path string, read func() (*T, error)) (*T, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	info, err := os.Stat(path)
-	if err == nil && k.value != nil && info.ModTime().Equal(k.written) {
-		return k.value, nil
-	}
-	var v *T
-	if err == nil {
-		v, err = read()
-	}
-	switch {
-	case err == nil:
-		k.value, k.written = v, info.ModTime()
-	case k.value == nil:
-		return nil, err
-	}
-	return k.value, nil
-}
-
 // KeyPair is a certificate and its key in files. A renewed one is taken without
 // a restart.
 type KeyPair struct {
 	Cert, Key string
 
-	kept kept[tls.Certificate]
+	kept renewed.Kept[tls.Certificate]
 }
 
 // get gives the certificate as it is in the files.
 func (k *KeyPair) get() (*tls.Certificate, error) {
-	return k.kept.get(k.Cert, func() (*tls.Certificate, error) {
-		c, err := tls.LoadX509KeyPair(k.Cert, k.Key)
+	return k.kept.Get(func(contents [][]byte) (*tls.Certificate, error) {
+		c, err := tls.X509KeyPair(contents[0], contents[1])
 		if err != nil {
-			return nil, fmt.Errorf("read certificate: %w", err)
+			return nil, fmt.Errorf("read certificate %s: %w", k.Cert, err)
 		}
 		return &c, nil
-	})
+	}, k.Cert, k.Key)
 }
 
 // authorities is a file of certificates whose holders are trusted. A renewed one is
@@ -85,7 +57,7 @@ func (k *KeyPair) get() (*tls.Certificate, error) {
 type authorities struct {
 	file string
 
-	kept kept[x509.CertPool]
+	kept renewed.Kept[x509.CertPool]
 }
 
 // get gives the authorities as they are in the file, nil without one: then the system's
@@ -94,17 +66,13 @@ func (a *authorities) get() (*x509.CertPool, error) {
 	if a.file == "" {
 		return nil, nil //nolint:nilnil // nil is the system's
 	}
-	return a.kept.get(a.file, func() (*x509.CertPool, error) {
-		pem, err := os.ReadFile(a.file)
-		if err != nil {
-			return nil, fmt.Errorf("read authorities: %w", err)
-		}
+	return a.kept.Get(func(contents [][]byte) (*x509.CertPool, error) {
 		pool := x509.NewCertPool()
-		if !pool.AppendCertsFromPEM(pem) {
+		if !pool.AppendCertsFromPEM(contents[0]) {
 			return nil, fmt.Errorf("read authorities: %s holds no certificate", a.file)
 		}
 		return pool, nil
-	})
+	}, a.file)
 }
 
 // ClientTLS makes the settings of the side that applications see: own is shown,

@@ -7,7 +7,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -21,6 +23,7 @@ import (
 
 	"drover/chunk"
 	"drover/internal/failure"
+	"drover/internal/renewed"
 )
 
 // Password gives the password of one of Drover's users on one shard.
@@ -167,8 +170,15 @@ type Clients struct {
 	opts   Options
 
 	mu     sync.Mutex
-	open   map[clientKey]*mongo.Client
+	open   map[clientKey]*opened
+	former []*mongo.Client // of files that were renewed since; who holds one goes on with it
 	closed bool
+}
+
+// opened is a client, and what the files came to that its address names for TLS.
+type opened struct {
+	client *mongo.Client
+	files  renewed.Sum
 }
 
 // clientKey holds the address too, so that a shard registered anew gets new clients.
@@ -176,7 +186,7 @@ type clientKey struct{ shard, uri, user, host string }
 
 // NewClients makes an empty set of clients for the fleet with this secret.
 func NewClients(secret string, o Options) *Clients {
-	return &Clients{secret: secret, opts: o, open: map[clientKey]*mongo.Client{}}
+	return &Clients{secret: secret, opts: o, open: map[clientKey]*opened{}}
 }
 
 // Client gives the client of a user on a shard. It does not talk to the server:
@@ -193,17 +203,38 @@ func (c *Clients) member(s chunk.Shard, user, host string) (*mongo.Client, error
 		return nil, fmt.Errorf("client of %s on shard %s: %w", user, s.Name, mongo.ErrClientDisconnected)
 	}
 	key := clientKey{s.Name, s.URI, user, host}
-	if m, ok := c.open[key]; ok {
-		return m, nil
+	_, files, err := renewed.Read(tlsFiles(s.URI)...)
+	was := c.open[key]
+	if was != nil && (err != nil || files == was.files) {
+		return was.client, nil
 	}
 	o := c.opts
 	o.Host = host
 	m, err := dial(s, credential(s, user, c.secret), o)
-	if err != nil {
+	switch {
+	case err != nil && was != nil: // a broken renewal leaves the last good one
+		return was.client, nil
+	case err != nil:
 		return nil, err
+	case was != nil:
+		c.former = append(c.former, was.client)
 	}
-	c.open[key] = m
+	c.open[key] = &opened{m, files}
 	return m, nil
+}
+
+// tlsFiles are the files that an address names for TLS. The driver reads them once for each
+// client.
+func tlsFiles(uri string) (files []string) {
+	_, query, _ := strings.Cut(uri, "?")
+	values, _ := url.ParseQuery(query) // what can't be read the driver refuses
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		switch strings.ToLower(name) {
+		case "tlscafile", "sslcertificateauthorityfile", "tlscertificatekeyfile", "sslclientcertificatekeyfile", "tlscertificatefile", "tlsprivatekeyfile":
+			files = append(files, values[name]...)
+		}
+	}
+	return files
 }
 
 // credential is the login of one of Drover's users on a shard.
@@ -225,12 +256,15 @@ func (c *Clients) Set(s chunk.Shard) (*Set, error) {
 // Close disconnects every client. Later calls of Client fail.
 func (c *Clients) Close(ctx context.Context) error {
 	c.mu.Lock()
-	open := c.open
-	c.open, c.closed = nil, true
+	all := c.former
+	for _, o := range c.open {
+		all = append(all, o.client)
+	}
+	c.open, c.former, c.closed = nil, nil, true
 	c.mu.Unlock()
 
 	var errs []error
-	for _, m := range open {
+	for _, m := range all {
 		if err := m.Disconnect(ctx); err != nil && !errors.Is(err, mongo.ErrClientDisconnected) {
 			errs = append(errs, err)
 		}

@@ -19,7 +19,7 @@ const module = "drover/"
 // Groups of packages of ours that many may import.
 const (
 	vocabulary = "chunk event"
-	support    = "internal/failure internal/stoppoint internal/mongocode internal/pause"
+	support    = "internal/failure internal/stoppoint internal/mongocode internal/pause internal/renewed"
 	adapters   = "shard shard/... metadata metadata/... cdc cdc/... replication replication/... bulkimport bulkimport/... validation validation/... proxy proxy/..."
 )
 
@@ -58,6 +58,7 @@ var rules = []rule{
 	{"internal/stoppoint", "", ""},
 	{"internal/mongocode", "", driver},
 	{"internal/pause", "", ""},
+	{"internal/renewed", "", ""},
 	{"internal/logging", "", ""},
 	{"internal/tracing", "", spans + " go.temporal.io/sdk/contrib/opentelemetry go.temporal.io/sdk/interceptor go.mongodb.org/mongo-driver/v2/event"},
 	{"internal/config", "chunk internal/failure", "..."},

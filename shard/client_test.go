@@ -1,0 +1,67 @@
+package shard_test
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"drover/chunk"
+	"drover/shard"
+)
+
+// authority gives the certificate of one.
+func authority(t *testing.T) []byte {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, public, private)
+	require.NoError(t, err)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+// TestClientsTakeRenewedFiles: the driver reads the files of an address once, so that a worker needed a
+// restart for a renewed authority. A broken renewal leaves the last good client.
+func TestClientsTakeRenewedFiles(t *testing.T) {
+	t.Parallel()
+
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	clients := shard.NewClients(secret, shard.Options{})
+	at := chunk.Shard{Name: "s1", URI: "mongodb://127.0.0.1:1/?directConnection=true&tls=true&tlsCAFile=" + file}
+	_, err := clients.Client(at, chunk.ReaderUser)
+	require.ErrorContains(t, err, "ca.pem")
+
+	get := func(text []byte) *mongo.Client {
+		require.NoError(t, os.WriteFile(file+".new", text, 0o600))
+		require.NoError(t, os.Rename(file+".new", file))
+		c, err := clients.Client(at, chunk.ReaderUser)
+		require.NoError(t, err)
+		return c
+	}
+	one := authority(t)
+	first := get(one)
+	require.Same(t, first, get(one))
+	second := get(authority(t))
+	require.NotSame(t, first, second)
+	require.Same(t, second, get([]byte("broken")))
+	require.NoError(t, os.Remove(file))
+	c, err := clients.Client(at, chunk.ReaderUser)
+	require.NoError(t, err)
+	require.Same(t, second, c)
+
+	ctx := context.WithoutCancel(t.Context())
+	require.NoError(t, clients.Close(ctx))
+	for _, c := range []*mongo.Client{first, second} {
+		require.ErrorIs(t, c.Disconnect(ctx), mongo.ErrClientDisconnected, "who held it went on with it until now")
+	}
+}
