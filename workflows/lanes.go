@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"errors"
 	"fmt"
 
 	"go.temporal.io/sdk/temporal"
@@ -51,16 +52,25 @@ func (l *lanes) stop(ctx workflow.Context) {
 }
 
 // asTold gives how something ended that runs beside the steps. Where it was told to end
-// and its worker is dead or stands still, the server says that it timed out: that is
-// its end, and no failure of the move.
+// and its worker is dead or stands still, the server says that it timed out; where it
+// was just in trouble that would have been tried again, it says that. Either is its end,
+// and no failure of the move.
 func asTold(ctx workflow.Context, told bool, err error) error {
-	if !told || !temporal.IsTimeoutError(err) {
+	troubled := inPassingTrouble(err)
+	if !told || !troubled && !temporal.IsTimeoutError(err) {
 		return err
 	}
-	if workflow.GetVersion(ctx, "as-told", workflow.DefaultVersion, 1) == workflow.DefaultVersion { // before 0.1
+	version := workflow.GetVersion(ctx, "as-told", workflow.DefaultVersion, 2)
+	if version == workflow.DefaultVersion || version == 1 && troubled { // before 0.1
 		return err
 	}
 	return temporal.NewCanceledError()
+}
+
+// inPassingTrouble reports whether an activity failed in a way that is tried again.
+func inPassingTrouble(err error) bool {
+	e, ok := errors.AsType[*temporal.ApplicationError](err)
+	return ok && !e.NonRetryable()
 }
 
 func (m *migration) lanesInput() contract.DirectionInput {

@@ -15,28 +15,31 @@ import (
 	"drover/workers"
 )
 
-// standstill is a fleet whose worker stands still: what it runs beside the steps does
-// not end when it is cancelled, it times out.
+// standstill is a fleet whose worker stands still, or is in trouble: what it runs beside
+// the steps does not end as cancelled when it is cancelled, but with an error.
 type standstill struct {
 	interceptor.WorkerInterceptorBase
+	err error
 }
 
 // InterceptWorkflow implements [interceptor.WorkerInterceptor].
-func (*standstill) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
-	return &stillInbound{interceptor.WorkflowInboundInterceptorBase{Next: next}}
+func (s *standstill) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
+	return &stillInbound{interceptor.WorkflowInboundInterceptorBase{Next: next}, s.err}
 }
 
 type stillInbound struct {
 	interceptor.WorkflowInboundInterceptorBase
+	err error
 }
 
 // Init implements [interceptor.WorkflowInboundInterceptor].
 func (i *stillInbound) Init(out interceptor.WorkflowOutboundInterceptor) error {
-	return i.Next.Init(&stillOutbound{interceptor.WorkflowOutboundInterceptorBase{Next: out}})
+	return i.Next.Init(&stillOutbound{interceptor.WorkflowOutboundInterceptorBase{Next: out}, i.err})
 }
 
 type stillOutbound struct {
 	interceptor.WorkflowOutboundInterceptorBase
+	err error
 }
 
 // ExecuteActivity implements [interceptor.WorkflowOutboundInterceptor].
@@ -44,33 +47,50 @@ func (o *stillOutbound) ExecuteActivity(ctx workflow.Context, name string, args 
 	f := o.Next.ExecuteActivity(ctx, name, args...)
 	switch name {
 	case contract.ReplicateChanges.Name, contract.VerifyChanges.Name, contract.WatchSwitch.Name:
-		return stillFuture{f}
+		return stillFuture{f, o.err}
 	}
 	return f
 }
 
-// stillFuture ends with a timeout where it was cancelled.
-type stillFuture struct{ workflow.Future }
+// stillFuture ends with an error where it was cancelled.
+type stillFuture struct {
+	workflow.Future
+	err error
+}
 
 // Get implements [workflow.Future].
 func (f stillFuture) Get(ctx workflow.Context, v any) error {
 	err := f.Future.Get(ctx, v)
 	if temporal.IsCanceledError(err) {
-		return temporal.NewHeartbeatTimeoutError()
+		return f.err
 	}
 	return err
 }
 
-// TestWhatWasToldToEndMayTimeOut: the verification on a worker that stood still once
-// ended by its heartbeat right after a switch, and the move waited for a person with
-// "burn-in failed: canceled".
-func TestWhatWasToldToEndMayTimeOut(t *testing.T) {
+// TestWhatWasToldToEndMayFail: the verification on a worker that stood still once
+// ended by its heartbeat right after a switch, and one whose shard was just down by that;
+// the move waited for a person with "burn-in failed: canceled".
+func TestWhatWasToldToEndMayFail(t *testing.T) {
 	t.Parallel()
 
+	for name, err := range map[string]error{
+		"by its heartbeat": temporal.NewHeartbeatTimeoutError(),
+		"in trouble":       temporal.NewApplicationError("server selection error", "shard.unreachable"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			toldToEnd(t, err)
+		})
+	}
+}
+
+// toldToEnd goes through a move in which what was told to end ends with err.
+func toldToEnd(t *testing.T, err error) {
+	t.Helper()
 	w := newWorld()
 	w.watchOpen = true
 	env := newEnv(t, w)
-	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{&workers.Failures{}, &standstill{}}})
+	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{&workers.Failures{}, &standstill{err: err}}})
 	calm := func(at time.Duration, serving chunk.PlacementID) {
 		env.RegisterDelayedCallback(func() {
 			st := status(t, env)
