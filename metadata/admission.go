@@ -57,18 +57,8 @@ func (s *Store) Rates(ctx context.Context, shard string) (map[RateKind]Rate, err
 
 // MoveRates gives the bytes per second that imports to each shard were seen to reach.
 func (s *Store) MoveRates(ctx context.Context) (map[string]float64, error) {
-	rows, err := s.pool.Query(ctx, `select shard, per_second from shard_rates where kind = $1 and per_second > 0`, string(LoadBytesRate))
-	if err != nil {
-		return nil, decode(err, "read the rates of moves")
-	}
-	out := map[string]float64{}
-	var shard string
-	var rate float64
-	_, err = pgx.ForEachRow(rows, []any{&shard, &rate}, func() error {
-		out[shard] = rate
-		return nil
-	})
-	return out, decode(err, "read the rates of moves")
+	const q = `select shard, per_second from shard_rates where kind = $1 and per_second > 0`
+	return keyed[string, float64](ctx, s, "read the rates of moves", q, string(LoadBytesRate))
 }
 
 // Admission is what a move met that wants to begin its import.

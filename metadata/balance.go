@@ -25,7 +25,7 @@ const setLoadsSQL = `insert into proxy_loads as l (proxy, placement, requests, f
 // sent something to within the last minute.
 func (s *Store) Loads(ctx context.Context) (map[chunk.PlacementID]float64, error) {
 	const q = `select placement, sum(requests)::float8 / 60 from proxy_loads where at > clock_timestamp() - $1::interval group by placement`
-	return byPlacement(ctx, s, q)
+	return keyed[chunk.PlacementID, float64](ctx, s, "read loads", q, loadLasts)
 }
 
 // FanOut gives by how many chunks the requests concerned that the proxies have sent to
@@ -63,18 +63,8 @@ func (s *Store) RouteAges(ctx context.Context) (map[chunk.ID]time.Duration, erro
 
 // Moving gives the chunks that are part of an unfinished move, with its workflow.
 func (s *Store) Moving(ctx context.Context) (map[chunk.ID]string, error) {
-	rows, err := s.pool.Query(ctx, `select c.chunk, m.workflow_id from chunk_claims c join migrations m on m.id = c.migration`)
-	if err != nil {
-		return nil, decode(err, "read moving chunks")
-	}
-	out := map[chunk.ID]string{}
-	var id chunk.ID
-	var by string
-	_, err = pgx.ForEachRow(rows, []any{&id, &by}, func() error {
-		out[id] = by
-		return nil
-	})
-	return out, decode(err, "read moving chunks")
+	const q = `select c.chunk, m.workflow_id from chunk_claims c join migrations m on m.id = c.migration`
+	return keyed[chunk.ID, string](ctx, s, "read moving chunks", q)
 }
 
 // Note is something that the balancer refused.

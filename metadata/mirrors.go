@@ -53,18 +53,7 @@ func (s *Store) Mirrored(ctx context.Context) (map[chunk.PlacementID]float64, er
 	const q = `select r.placement, max(x.percent) from mirrors x join migrations m on m.id = x.migration
 		join routes r on r.placement in (m.source, m.target)
 		where x.percent > 0 and m.phase not in ('done', 'aborted') group by r.placement`
-	rows, err := s.pool.Query(ctx, q)
-	if err != nil {
-		return nil, decode(err, "list mirrors")
-	}
-	out := map[chunk.PlacementID]float64{}
-	var id int64
-	var percent float64
-	_, err = pgx.ForEachRow(rows, []any{&id, &percent}, func() error {
-		out[chunk.PlacementID(id)] = percent
-		return nil
-	})
-	return out, decode(err, "list mirrors")
+	return keyed[chunk.PlacementID, float64](ctx, s, "list mirrors", q)
 }
 
 // AddMirrored keeps reads of a placement to be compared, as many as there is room for.

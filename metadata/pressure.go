@@ -17,23 +17,7 @@ import (
 // proxies' word of the last minute.
 func (s *Store) Times(ctx context.Context) (map[chunk.PlacementID]float64, error) {
 	const q = `select placement, sum(spent_us)::float8 / 60e6 from proxy_loads where at > clock_timestamp() - $1::interval group by placement`
-	return byPlacement(ctx, s, q)
-}
-
-// byPlacement reads a rate of each placement out of the loads.
-func byPlacement(ctx context.Context, s *Store, q string) (map[chunk.PlacementID]float64, error) {
-	rows, err := s.pool.Query(ctx, q, loadLasts)
-	if err != nil {
-		return nil, decode(err, "read loads")
-	}
-	out := map[chunk.PlacementID]float64{}
-	var id chunk.PlacementID
-	var rate float64
-	_, err = pgx.ForEachRow(rows, []any{&id, &rate}, func() error {
-		out[id] = rate
-		return nil
-	})
-	return out, decode(err, "read loads")
+	return keyed[chunk.PlacementID, float64](ctx, s, "read loads", q, loadLasts)
 }
 
 // Pressures gives what was read last of each shard.
@@ -81,17 +65,7 @@ func (s *Store) KeepPressure(ctx context.Context, shard string, c chunk.Counters
 func (s *Store) Copying(ctx context.Context) (map[string]string, error) {
 	const q = `select p.shard, min(m.workflow_id) from migrations m join placements p on p.id in (m.source, m.target)
 		where m.phase not in ('burn-in', 'done', 'aborted') group by p.shard`
-	rows, err := s.pool.Query(ctx, q)
-	if err != nil {
-		return nil, decode(err, "read the shards of moves")
-	}
-	out := map[string]string{}
-	var shard, by string
-	_, err = pgx.ForEachRow(rows, []any{&shard, &by}, func() error {
-		out[shard] = by
-		return nil
-	})
-	return out, decode(err, "read the shards of moves")
+	return keyed[string, string](ctx, s, "read the shards of moves", q)
 }
 
 // heatsLast is how long the heat of a chunk is remembered that nobody observes any more.
@@ -99,18 +73,8 @@ const heatsLast = 48 * time.Hour
 
 // Heats gives what is remembered of chunks' heat.
 func (s *Store) Heats(ctx context.Context) (map[chunk.ID]json.RawMessage, error) {
-	rows, err := s.pool.Query(ctx, `select chunk, heat from chunk_heats where at > clock_timestamp() - $1::interval`, heatsLast)
-	if err != nil {
-		return nil, decode(err, "read the heat of chunks")
-	}
-	out := map[chunk.ID]json.RawMessage{}
-	var id chunk.ID
-	var heat []byte
-	_, err = pgx.ForEachRow(rows, []any{&id, &heat}, func() error {
-		out[id] = append(json.RawMessage{}, heat...)
-		return nil
-	})
-	return out, decode(err, "read the heat of chunks")
+	const q = `select chunk, heat from chunk_heats where at > clock_timestamp() - $1::interval`
+	return keyed[chunk.ID, json.RawMessage](ctx, s, "read the heat of chunks", q, heatsLast)
 }
 
 // KeepHeats keeps the heat of some chunks; what is too old to matter is forgotten.

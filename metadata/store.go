@@ -140,6 +140,22 @@ func (s *Store) inTx(ctx context.Context, fn func(tx pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, s.pool, fn)
 }
 
+// keyed reads two columns into a map; what says for an error what is read.
+func keyed[K comparable, V any](ctx context.Context, s *Store, what, q string, args ...any) (map[K]V, error) {
+	rows, err := s.pool.Query(ctx, q, args...)
+	if err != nil {
+		return nil, decode(err, "%s", what)
+	}
+	out := map[K]V{}
+	var key K
+	var value V
+	_, err = pgx.ForEachRow(rows, []any{&key, &value}, func() error {
+		out[key] = value // pgx reads each into memory of its own
+		return nil
+	})
+	return out, decode(err, "%s", what)
+}
+
 // Now gives the time by Postgres' clock.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	var t time.Time

@@ -53,9 +53,10 @@ var pressureCases = map[string]func(*testing.T, *fleet){
 	"HeatIsForgottenWhenNobodyObservesIt": func(t *testing.T, f *fleet) {
 		require.NoError(t, f.KeepHeats(t.Context(), map[chunk.ID]json.RawMessage{"db/0001": json.RawMessage(`{"a": 1}`), "db/0002": json.RawMessage(`{}`)}))
 		require.NoError(t, f.exec(t, `update chunk_heats set at = at - interval '3 days'`))
-		require.NoError(t, f.KeepHeats(t.Context(), map[chunk.ID]json.RawMessage{"db/0001": json.RawMessage(`{"a": 2}`)}))
+		fresh := map[chunk.ID]json.RawMessage{"db/0001": json.RawMessage(`{"a": 2}`), "db/0003": json.RawMessage(`{"a": 3}`)}
+		require.NoError(t, f.KeepHeats(t.Context(), fresh))
 		all, err := f.Heats(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, map[chunk.ID]json.RawMessage{"db/0001": json.RawMessage(`{"a": 2}`)}, all)
+		require.Equal(t, fresh, all)
 	},
 }
