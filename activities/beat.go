@@ -14,6 +14,7 @@ import (
 	"drover/chunk"
 	"drover/contract"
 	"drover/internal/failure"
+	"drover/internal/pause"
 	"drover/metadata"
 )
 
@@ -48,6 +49,22 @@ var errStopping = failure.New(failure.Transient, "worker.stopping", "the worker 
 // much later than it could.
 func (c *Crowd) rest(waited time.Duration) time.Duration {
 	return min(max(waited/8, c.every(leastRest, mostRest/2)), mostRest)
+}
+
+// until asks until the answer is yes, or patience is over. A question under way is not cut
+// off for that: its connection would be lost, and a server that is slow would have to take
+// another one in addition.
+func (c *Crowd) until(ctx context.Context, patience time.Duration, ask func(context.Context) (bool, error)) (bool, error) {
+	for began := time.Now(); ; {
+		yes, err := ask(ctx)
+		waited := time.Since(began)
+		if yes || err != nil || waited >= patience {
+			return yes, err
+		}
+		if err := pause.For(ctx, c.rest(waited)); err != nil {
+			return false, err
+		}
+	}
 }
 
 // Bounds of a rest.

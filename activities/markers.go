@@ -2,7 +2,6 @@ package activities
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	"drover/chunk"
 	"drover/contract"
 	"drover/internal/failure"
-	"drover/internal/pause"
 	"drover/validation"
 )
 
@@ -27,11 +25,11 @@ func (a *Activities) probe(ctx context.Context, in contract.DirectionInput) (tim
 		if _, err := e.from.WriteMarker(ctx, m); err != nil {
 			return 0, err
 		}
-		patient, cancel := context.WithTimeout(ctx, patience)
-		err := a.passed(patient, e, in, m.Key())
-		late := patient.Err() != nil && ctx.Err() == nil
+		bounded, cancel := context.WithTimeout(ctx, patience+answerPatience)
+		ok, err := a.passed(bounded, e, in, m.Key(), patience)
+		late := bounded.Err() != nil && ctx.Err() == nil
 		cancel()
-		if err == nil || !late {
+		if ok || err != nil && !late {
 			return time.Since(began), err
 		}
 	}
@@ -42,24 +40,19 @@ func (a *Activities) probe(ctx context.Context, in contract.DirectionInput) (tim
 // marker of the migration has overtaken is never seen, and a new one is written.
 const probePatience = 2 * time.Second
 
-// passed waits until the lane of a direction has passed a marker.
-func (a *Activities) passed(ctx context.Context, e ends, in contract.DirectionInput, key string) error {
+// answerPatience is how much longer a question that was asked in time is waited for.
+const answerPatience = 10 * time.Second
+
+// passed waits, as long as there is patience, until the lane of a direction has passed a
+// marker.
+func (a *Activities) passed(ctx context.Context, e ends, in contract.DirectionInput, key string, patience time.Duration) (bool, error) {
 	p, err := partitionOf(in.From.Database, a.Settings.Partitions)
 	if err != nil {
-		return err
+		return false, err
 	}
-	for began := time.Now(); ; {
-		ok, err := e.to.PassedMarker(ctx, in.Migration, in.Direction, p, key)
-		if err != nil {
-			return err
-		}
-		if ok {
-			return nil
-		}
-		if pause.For(ctx, a.crowd.rest(time.Since(began))) != nil {
-			return fmt.Errorf("the lane did not pass %s: %w", key, context.Cause(ctx))
-		}
-	}
+	return a.crowd.until(ctx, patience, func(ctx context.Context) (bool, error) {
+		return e.to.PassedMarker(ctx, in.Migration, in.Direction, p, key)
+	})
 }
 
 // ownMarks are markers that a comparison writes for itself: lanes save at once where
