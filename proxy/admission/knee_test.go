@@ -132,7 +132,7 @@ func TestKneeOfSerialSyncs(t *testing.T) {
 						s.measure(100 * time.Second)
 						rate, most := s.measure(30 * time.Second)
 						require.GreaterOrEqual(t, rate, 0.98/takes.Seconds())
-						require.LessOrEqual(t, most, 24, "%v %v", gates[0].sides[Writes].knee, gates[1].sides[Writes].knee)
+						require.LessOrEqual(t, most, 24, "%v %v", gates[0].State().Writes, gates[1].State().Writes)
 					})
 				})
 			})
