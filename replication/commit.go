@@ -166,6 +166,9 @@ func (l *Lane) giveWay(c *conflict, docs []*document) {
 		d.way = around
 		l.unique(c).rounds = true
 	default:
+		if d.way == around && len(c.pattern) > 0 {
+			l.unique(c).rounds = false // somebody holds the key: it is not the server
+		}
 		d.way = aside
 	}
 }

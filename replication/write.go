@@ -359,7 +359,10 @@ func (l *Lane) handOver(docs []*document) {
 				}
 			}
 			for _, d := range docs {
-				if key, one := u.keyOf(d.now); d.collection == collection && one && freed[key] {
+				if d.collection != collection || len(d.old) > 0 { // one that keeps its key may have a missing field in common
+					continue
+				}
+				if key, one := u.keyOf(d.now); one && freed[key] {
 					u.late(d)
 				}
 			}

@@ -65,7 +65,16 @@ func (s *Switcher) open(ctx context.Context, at Attempt) error {
 	if err != nil {
 		return err
 	}
-	err = s.letIn(ctx, at, dst)
+	// Both before the grant: the log's new side begins with the marker, and should the
+	// metadata forget the publish, the way back finds the record. And both before the
+	// grants are locked, which others on that shard may wait for.
+	err = together(ctx,
+		func(ctx context.Context) error { return s.markOpen(ctx, at, dst) },
+		func(ctx context.Context) error { return s.recordOpen(ctx, at, dst) })
+	if err != nil {
+		return err
+	}
+	err = s.grant(ctx, dst, at.Target, at.ID)
 	if failure.Is(err, failure.Lost) { // a newer attempt has dropped the role: this open is void
 		return err
 	}
@@ -82,23 +91,6 @@ func (s *Switcher) open(ctx context.Context, at Attempt) error {
 	clockOf(ctx).mark("open", "")
 	s.forward(ctx, at)
 	return nil
-}
-
-// letIn gives the applications the target. Marker and record come before the grant: the
-// log's new side begins with the marker, and should the metadata forget the publish,
-// the way back finds the record. The lock of the grants is taken meanwhile.
-func (s *Switcher) letIn(ctx context.Context, at Attempt, dst Side) error {
-	written := make(chan struct{})
-	var notWritten error
-	go func() {
-		defer close(written)
-		notWritten = together(ctx,
-			func(ctx context.Context) error { return s.markOpen(ctx, at, dst) },
-			func(ctx context.Context) error { return s.recordOpen(ctx, at, dst) })
-	}()
-	err := s.grant(ctx, dst, at.Target, at.ID, func() error { <-written; return notWritten })
-	<-written // also where the lock could not be had
-	return err
 }
 
 // markOpen writes the marker with which the target's side of the log begins.
@@ -196,7 +188,7 @@ func (s *Switcher) Abandon(ctx context.Context, id chunk.AttemptID, reason strin
 	}
 	// Applications have the source back whatever becomes of TTL, and one whose grant is
 	// void restores none.
-	if err := s.grant(ctx, src, at.Source, id, func() error { return nil }); err != nil {
+	if err := s.grant(ctx, src, at.Source, id); err != nil {
 		return s.unlessReached(ctx, id, fmt.Errorf("grant the source: %w", err), chunk.AttemptAborted)
 	}
 	if err := src.RestoreTTL(ctx, at.Source, id); err != nil {

@@ -321,17 +321,14 @@ func (f *fan) RestoreTTL(ctx context.Context, _ chunk.Placement, a chunk.Attempt
 
 // grant gives the proxies' user an attempt's roles of one side, each shard under
 // its own lock and one after the other, so that no two attempts wait for each
-// other. ready is waited for under the first lock.
-func (s *Switcher) grant(ctx context.Context, side Side, p chunk.Placement, a chunk.AttemptID, ready func() error) error {
+// other.
+func (s *Switcher) grant(ctx context.Context, side Side, p chunk.Placement, a chunk.AttemptID) error {
 	parts := []part{{placement: p, side: side}}
 	if f, ok := side.(*fan); ok {
 		parts = f.parts
 	}
 	for _, one := range parts {
 		err := s.Ledger.GrantLock(ctx, one.placement.Shard, func(ctx context.Context) error {
-			if err := ready(); err != nil {
-				return err
-			}
 			return one.side.GrantToData(ctx, one.placement, a)
 		})
 		if err != nil {

@@ -161,7 +161,7 @@ func TestFanReachesEveryPlacementOnce(t *testing.T) {
 	}
 	r.taken()
 
-	require.NoError(t, s.grant(ctx, dst, at.Target, 9, func() error { return nil }))
+	require.NoError(t, s.grant(ctx, dst, at.Target, 9))
 	require.Equal(t, []string{"grant p3 a9 on c", "grant p4 a9 on a"}, r.taken())
 	require.NoError(t, dst.CloseLanes(ctx, 7, 5, 9))
 	require.Equal(t, []string{"close m10/d5 by a9 on a", "close m7/d5 by a9 on c", "close m8/d5 by a9 on a"}, r.taken())
