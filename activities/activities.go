@@ -55,6 +55,7 @@ type Activities struct {
 
 	// LatencyEdge is the upper edge of a bucket in which proxies count latencies.
 	LatencyEdge func(bucket int) time.Duration
+	AnswerEdge  func(bucket int) time.Duration // of those by shard
 
 	Logger *slog.Logger
 
@@ -76,6 +77,7 @@ type Metrics struct {
 	Lanes   *replication.Metrics
 	Gate    *gate.Metrics
 	Switch  *SwitchMetrics
+	Import  *bulkimport.Metrics
 }
 
 // Register serves every activity that the queues name.

@@ -168,15 +168,15 @@ func (a *Activities) importer(ctx context.Context, m metadata.Migration, primary
 	}
 	pinned := e.from.Shard().Capabilities.PinsSnapshots
 	reader, member, err := e.from.Reader(ctx, primaryReads)
-	readPace := a.throttles.of(a.Settings.ImportBounds, e.from)
-	if pinned && member.State != primaryState { // whoever is busy there is not held up by it
-		readPace = nil
-	}
+	host := member.Host
 	if err == nil && !pinned { // slices are read in transactions, wherever the primary is
 		reader, err = e.from.Client(chunk.ReaderUser)
 	}
 	if err != nil {
 		return nil, e, err
+	}
+	if !pinned || member.State == primaryState {
+		host = ""
 	}
 	loader, err := e.to.Client(chunk.LoaderUser)
 	if err != nil {
@@ -196,7 +196,7 @@ func (a *Activities) importer(ctx context.Context, m metadata.Migration, primary
 		Target:   bulkimport.Target{Client: loader, Database: m.Target.Database, KeepsEmptyTimestamps: e.to.Shard().Capabilities.KeepsEmptyTimestamps},
 		Bucket:   bulkimport.Bucket{Client: a.S3, Name: a.Bucket},
 		Slices:   slicesPort{a.Store},
-		ReadPace: readPace, LoadPace: a.throttles.of(a.Settings.ImportBounds, e.to),
+		ReadPace: a.throttle(e.from, host, reader), LoadPace: a.throttle(e.to, "", nil),
 		Budget: a.Settings.ImportMemory, Stops: a.Stops,
 	}, e, nil
 }

@@ -2,6 +2,7 @@ package bulkimport
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -69,6 +70,14 @@ func (t *taker) take(doc bson.Raw) (more bool, err error) {
 	return true, nil
 }
 
+// perTurn is how many documents a turn is to bring, by the size of those before.
+func (t *taker) perTurn() int32 {
+	if t.bytes == 0 {
+		return firstTurn
+	}
+	return int32(min(turnDocuments, max(1, turnBytes*Bytes(len(t.docs))/t.bytes))) //nolint:gosec // bounded
+}
+
 // newTaker gives a taker for a slice.
 func newTaker(c collection, s Slice, limits Limits, keep *chunk.Keep) (*taker, error) {
 	within, err := s.keyRange()
@@ -76,13 +85,13 @@ func newTaker(c collection, s Slice, limits Limits, keep *chunk.Keep) (*taker, e
 }
 
 // collect drains a cursor into memory until a limit.
-func collect(ctx context.Context, cursor *mongo.Cursor, c collection, s Slice, limits Limits, keep *chunk.Keep) (snapshot, error) {
+func collect(ctx context.Context, turns turns, cursor *mongo.Cursor, c collection, s Slice, limits Limits, keep *chunk.Keep) (snapshot, error) {
 	defer func() { _ = cursor.Close(context.WithoutCancel(ctx)) }()
 	t, err := newTaker(c, s, limits, keep)
 	if err != nil {
 		return snapshot{}, err
 	}
-	for cursor.Next(ctx) {
+	for turns.next(ctx, cursor, t.perTurn()) {
 		if more, err := t.take(slices.Clone(cursor.Current)); err != nil || !more {
 			return t.snapshot, err
 		}
@@ -95,13 +104,16 @@ func collect(ctx context.Context, cursor *mongo.Cursor, c collection, s Slice, l
 
 // collectUnordered is collect for a server that does not sort: the whole slice
 // is read before it can be cut.
-func collectUnordered(ctx context.Context, cursor *mongo.Cursor, c collection, s Slice, limits Limits, keep *chunk.Keep) (snapshot, error) {
+func collectUnordered(ctx context.Context, turns turns, cursor *mongo.Cursor, c collection, s Slice, limits Limits, keep *chunk.Keep) (snapshot, error) {
 	t, err := newTaker(c, s, limits, keep)
 	if err != nil {
 		return snapshot{}, err
 	}
 	var docs []bson.Raw
-	if err := cursor.All(ctx, &docs); err != nil {
+	for turns.next(ctx, cursor, firstTurn) {
+		docs = append(docs, slices.Clone(cursor.Current))
+	}
+	if err := errors.Join(cursor.Err(), cursor.Close(context.WithoutCancel(ctx))); err != nil {
 		return snapshot{}, fmt.Errorf("read %s: %w", s, err)
 	}
 	entries := make([]entry, len(docs))

@@ -1,6 +1,7 @@
 package bulkimport
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,7 +33,7 @@ type Importer struct {
 	// at a time; nil is allowed.
 	Progress func(context.Context, Progress)
 	// ReadPace and LoadPace make the import give way to others on the shard that is
-	// read and on the one that is loaded; nil does not.
+	// read and on the one that is loaded; a load gives way on both. Nil does not.
 	ReadPace *Throttle
 	LoadPace *Throttle
 	Budget   *Budget // of memory, shared by the imports of a process; nil: without bounds
@@ -126,7 +127,7 @@ func (i *Importer) Store(ctx context.Context, c chunk.Collection) error {
 		return err
 	}
 	if len(all) == 0 {
-		plan, err := i.Source.plan(ctx, known, Slice{Migration: i.Migration, Collection: c.Name}, limits.perSlice(expected))
+		plan, err := i.Source.plan(ctx, i.turns(ctx), known, Slice{Migration: i.Migration, Collection: c.Name}, limits.perSlice(expected))
 		if err != nil {
 			return err
 		}
@@ -210,11 +211,8 @@ func (i *Importer) storeSlice(ctx context.Context, c collection, order Order, s 
 		}
 	}
 	var read snapshot
-	var took time.Duration
 	err = retry(ctx, func(ctx context.Context) (err error) {
-		began := time.Now()
-		read, err = i.Source.read(ctx, c, s, limits)
-		took = time.Since(began)
+		read, err = i.Source.read(ctx, i.turns(ctx), c, s, limits)
 		return err
 	})
 	if err != nil {
@@ -226,7 +224,11 @@ func (i *Importer) storeSlice(ctx context.Context, c collection, order Order, s 
 		left := s
 		left.Lo, done.Hi, rest = read.next, read.next, &left
 	}
-	r, err := buildRun(done, order, read)
+	var r run
+	err = i.gently(ctx, func(context.Context) (err error) { // a proxy may run on the same machine
+		r, err = buildRun(done, order, read)
+		return err
+	}, i.ReadPace)
 	if err != nil {
 		return err
 	}
@@ -251,26 +253,37 @@ func (i *Importer) storeSlice(ctx context.Context, c collection, order Order, s 
 		p.Documents += done.Object.Documents
 		p.Bytes += done.Object.Bytes
 	})
-	return i.pace(ctx, i.ReadPace, took)
+	return nil
 }
 
-// pace lets others on a shard go first, and says so.
-func (i *Importer) pace(ctx context.Context, t *Throttle, took time.Duration) error {
-	if t == nil {
-		return nil
+// gently lets others on shards go first, and says so.
+func (i *Importer) gently(ctx context.Context, work func(context.Context) error, throttles ...*Throttle) error {
+	err := gently(ctx, work, throttles...)
+	reason := ""
+	for _, t := range throttles {
+		reason = cmp.Or(reason, t.Reason())
 	}
-	err := t.Pace(ctx, took)
-	if reason := t.Reason(); reason != i.held() {
+	i.mu.Lock()
+	same := reason == i.progress.Held
+	i.mu.Unlock()
+	if !same {
 		i.report(ctx, func(p *Progress) { p.Held = reason })
 	}
 	return err
 }
 
-// held is what was said last.
-func (i *Importer) held() string {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.progress.Held
+// turns are those of one read of the source.
+func (i *Importer) turns(ctx context.Context) turns {
+	return turns{small: i.ReadPace.small, take: func(work func(context.Context) error) error { return i.gently(ctx, work, i.ReadPace) }}
+}
+
+// loading are the throttles of a load, in an order that all imports have. The
+// applications of what is moved are on the source: whatever it is that slows them down,
+// the load gives way to them too.
+func (i *Importer) loading() []*Throttle {
+	both := slices.DeleteFunc([]*Throttle{i.ReadPace, i.LoadPace}, func(t *Throttle) bool { return t == nil })
+	slices.SortFunc(both, func(a, b *Throttle) int { return cmp.Compare(a.Name, b.Name) })
+	return slices.Compact(both)
 }
 
 // settle asks whether a slice is stored after all: the answer may have been

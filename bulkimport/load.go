@@ -3,7 +3,6 @@ package bulkimport
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -201,6 +200,7 @@ func (i *Importer) loadStretch(ctx context.Context, name string, from *reader, r
 	if err != nil {
 		return done, err
 	}
+	paces := i.loading()
 	var b batch
 	for {
 		e, ok, err := m.next(ctx)
@@ -211,13 +211,13 @@ func (i *Importer) loadStretch(ctx context.Context, name string, from *reader, r
 			break
 		}
 		if !b.takes(e.doc) {
-			if err := i.loadBatch(ctx, name, &b, &done); err != nil {
+			if err := i.loadBatch(ctx, name, &b, &done, paces); err != nil {
 				return done, err
 			}
 		}
 		b.add(e.doc)
 	}
-	if err := i.loadBatch(ctx, name, &b, &done); err != nil {
+	if err := i.loadBatch(ctx, name, &b, &done, paces); err != nil {
 		return done, err
 	}
 	if err := i.Bucket.record(ctx, key, done); err != nil {
@@ -226,21 +226,23 @@ func (i *Importer) loadStretch(ctx context.Context, name string, from *reader, r
 	return done, i.Stops.At(ctx, "import.stretch-loaded")
 }
 
-// loadBatch inserts a batch, empties it and counts it.
-func (i *Importer) loadBatch(ctx context.Context, name string, b *batch, done *loadedStretch) error {
+// loadBatch inserts a batch as throttles allow, empties it and counts it.
+func (i *Importer) loadBatch(ctx context.Context, name string, b *batch, done *loadedStretch, paces []*Throttle) error {
 	if len(b.docs) == 0 {
 		return nil
 	}
 	var parked Documents
-	began := time.Now()
-	err := retry(ctx, func(ctx context.Context) (err error) {
-		parked, err = i.Target.insert(ctx, i.Migration, name, b.docs)
-		return err
-	})
+	err := i.gently(ctx, func(ctx context.Context) error {
+		err := retry(ctx, func(ctx context.Context) (err error) {
+			parked, err = i.Target.insert(ctx, i.Migration, name, b.docs)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		return i.Stops.At(ctx, "import.inserted")
+	}, paces...)
 	if err != nil {
-		return err
-	}
-	if err := i.Stops.At(ctx, "import.inserted"); err != nil {
 		return err
 	}
 	done.Documents += Documents(len(b.docs))
@@ -252,5 +254,6 @@ func (i *Importer) loadBatch(ctx context.Context, name string, b *batch, done *l
 		p.Parked += parked
 	})
 	b.reset()
-	return i.pace(ctx, i.LoadPace, time.Since(began))
+	b.small = i.LoadPace.small()
+	return nil
 }

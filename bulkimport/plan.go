@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
@@ -60,17 +61,19 @@ func (l Limits) perSlice(of size) Documents {
 // plan cuts a collection: it walks the _id index and takes every n-th _id as a
 // boundary. The first slice and the last one are open, so that all slices
 // together hold every _id there can be.
-func (s Source) plan(ctx context.Context, c collection, base Slice, n Documents) ([]Slice, error) {
+func (s Source) plan(ctx context.Context, turns turns, c collection, base Slice, n Documents) ([]Slice, error) {
 	cmd, _ := c.find(nil, nil)
 	cmd = append(cmd, bson.E{Key: "projection", Value: bson.D{{Key: "_id", Value: 1}}})
-	cursor, err := s.Client.Database(s.Database).RunCommandCursor(ctx, cmd, options.RunCmd().SetReadPreference(s.preference()))
+	cursor, err := turns.open(func() (*mongo.Cursor, error) {
+		return s.Client.Database(s.Database).RunCommandCursor(ctx, turns.first(cmd, idsTurn), options.RunCmd().SetReadPreference(s.preference()))
+	})
 	if err != nil {
 		return nil, fmt.Errorf("walk _id of %s.%s: %w", s.Database, c.name, err)
 	}
 	defer func() { _ = cursor.Close(context.WithoutCancel(ctx)) }()
 
 	var boundaries []bson.Raw
-	for seen := Documents(1); cursor.Next(ctx); seen++ {
+	for seen := Documents(1); turns.next(ctx, cursor, idsTurn); seen++ {
 		id := cursor.Current.Lookup("_id")
 		if seen <= n || !c.divides(id) {
 			continue

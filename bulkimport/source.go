@@ -133,17 +133,17 @@ func isBinary(b bson.Raw) bool {
 }
 
 // read reads a slice at one snapshot, as far as limits allow.
-func (s Source) read(ctx context.Context, c collection, slice Slice, limits Limits) (snapshot, error) {
+func (s Source) read(ctx context.Context, turns turns, c collection, slice Slice, limits Limits) (snapshot, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, longestSnapshot, fmt.Errorf("%s could not be read within %v", slice, longestSnapshot))
 	defer cancel()
 	if s.Pinned {
-		return s.readPinned(ctx, c, slice, limits)
+		return s.readPinned(ctx, turns, c, slice, limits)
 	}
-	return s.readInTransaction(ctx, c, slice, limits)
+	return s.readInTransaction(ctx, turns, c, slice, limits)
 }
 
 // readPinned reads at a time that a majority has passed.
-func (s Source) readPinned(ctx context.Context, c collection, slice Slice, limits Limits) (snapshot, error) {
+func (s Source) readPinned(ctx context.Context, turns turns, c collection, slice Slice, limits Limits) (snapshot, error) {
 	db := s.Client.Database(s.Database)
 	at, err := s.operationTime(ctx, c, readconcern.Majority())
 	if err != nil {
@@ -154,18 +154,20 @@ func (s Source) readPinned(ctx context.Context, c collection, slice Slice, limit
 	}
 	cmd, _ := c.find(slice.Lo, slice.Hi)
 	cmd = append(cmd, bson.E{Key: "readConcern", Value: bson.D{{Key: "level", Value: "snapshot"}, {Key: "atClusterTime", Value: at}}})
-	cursor, err := db.RunCommandCursor(ctx, cmd, options.RunCmd().SetReadPreference(s.preference()))
+	cursor, err := turns.open(func() (*mongo.Cursor, error) {
+		return db.RunCommandCursor(ctx, turns.first(cmd, firstTurn), options.RunCmd().SetReadPreference(s.preference()))
+	})
 	if err != nil {
 		return snapshot{}, fmt.Errorf("read %s at %v: %w", slice, at, err)
 	}
-	read, err := collect(ctx, cursor, c, slice, limits, s.Keep)
+	read, err := collect(ctx, turns, cursor, c, slice, limits, s.Keep)
 	read.from, read.to = at, at
 	return read, err
 }
 
 // readInTransaction reads inside a transaction, which pins its snapshot from its
 // first statement on, somewhere between two operation times.
-func (s Source) readInTransaction(ctx context.Context, c collection, slice Slice, limits Limits) (snapshot, error) {
+func (s Source) readInTransaction(ctx context.Context, turns turns, c collection, slice Slice, limits Limits) (snapshot, error) {
 	from := s.Start
 	if s.Settled != nil {
 		settled, err := s.Settled(ctx)
@@ -192,7 +194,9 @@ func (s Source) readInTransaction(ctx context.Context, c collection, slice Slice
 	}
 	inTransaction := mongo.NewSessionContext(ctx, session)
 	cmd, exact := c.find(slice.Lo, slice.Hi)
-	cursor, err := s.Client.Database(s.Database).RunCommandCursor(inTransaction, cmd)
+	cursor, err := turns.open(func() (*mongo.Cursor, error) {
+		return s.Client.Database(s.Database).RunCommandCursor(inTransaction, turns.first(cmd, firstTurn))
+	})
 	if err != nil {
 		return snapshot{}, fmt.Errorf("read %s: %w", slice, err)
 	}
@@ -204,7 +208,7 @@ func (s Source) readInTransaction(ctx context.Context, c collection, slice Slice
 	if exact {
 		collecting = collectUnordered
 	}
-	read, err := collecting(inTransaction, cursor, c, slice, limits, s.Keep)
+	read, err := collecting(inTransaction, turns, cursor, c, slice, limits, s.Keep)
 	read.from, read.to = from, to
 	return read, err
 }

@@ -57,7 +57,7 @@ func TestReadsHaveSeenTheStart(t *testing.T) {
 	source.Start.T, source.Start.I = reply.Lookup("operationTime").Timestamp()
 	c, err := source.inspect(t.Context(), "c")
 	require.NoError(t, err)
-	read, err := source.read(t.Context(), c, Slice{Collection: "c"}, Limits{}.withDefaults())
+	read, err := source.read(t.Context(), turns{}, c, Slice{Collection: "c"}, Limits{}.withDefaults())
 	require.NoError(t, err)
 	require.Len(t, read.docs, 2)
 	require.Len(t, seen, 2, "the slice, and the operation time behind it")
@@ -109,7 +109,7 @@ func TestEveryRangeOfIDs(t *testing.T) {
 	c, err := source.inspect(t.Context(), "c")
 	require.NoError(t, err)
 
-	whole, err := source.read(t.Context(), c, Slice{Collection: "c"}, Limits{}.withDefaults())
+	whole, err := source.read(t.Context(), turns{}, c, Slice{Collection: "c"}, Limits{}.withDefaults())
 	require.NoError(t, err)
 	require.Len(t, whole.docs, len(ids))
 	bounds := []bson.Raw{nil}
@@ -144,7 +144,7 @@ func requireRange(t *testing.T, source Source, c collection, whole []bson.Raw, l
 			want = append(want, key)
 		}
 	}
-	read, err := source.read(t.Context(), c, s, Limits{}.withDefaults())
+	read, err := source.read(t.Context(), turns{}, c, s, Limits{}.withDefaults())
 	require.NoError(t, err, "[%v, %v)", lo, hi)
 	var got []chunk.Key
 	for _, doc := range read.docs {

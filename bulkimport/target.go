@@ -35,6 +35,7 @@ type Target struct {
 type batch struct {
 	docs  []bson.Raw
 	bytes Bytes
+	small bool // it is to hold up nobody
 }
 
 // Bounds of a batch: large enough to cost little, and small enough that several
@@ -43,11 +44,18 @@ type batch struct {
 const (
 	batchDocuments = 1_000
 	batchBytes     = 2 * MiB
+
+	smallDocuments = 200
+	smallBytes     = 256 * KiB
 )
 
 // takes reports whether doc may go into the batch.
 func (b *batch) takes(doc bson.Raw) bool {
-	return len(b.docs) == 0 || len(b.docs) < batchDocuments && b.bytes+Bytes(len(doc)) <= batchBytes
+	documents, bytes := batchDocuments, batchBytes
+	if b.small {
+		documents, bytes = smallDocuments, smallBytes
+	}
+	return len(b.docs) == 0 || len(b.docs) < documents && b.bytes+Bytes(len(doc)) <= bytes
 }
 
 // add puts doc into the batch.

@@ -13,6 +13,7 @@ type Health struct {
 	Dirty, Used float64       // shares of its cache
 	Lag         time.Duration // of the secondary that is furthest behind
 	Behind      string        // its host
+	Served      Served        // to applications
 }
 
 // Bounds are what a shard's health may come to before an import gives way.
@@ -22,29 +23,37 @@ type Bounds struct {
 	Dirty  float64       // of the cache
 	Used   float64       // of the cache
 	Lag    time.Duration // of a secondary
+	Felt   float64       // times p99 of applications' requests without the import; 0: not looked at
 }
 
 // DefaultBounds lie below those at which a server makes its clients work for it:
 // WiredTiger lets them evict from 20 % of dirty cache and 95 % of used cache on,
 // and flow control begins when the majority is 10 s behind.
 func DefaultBounds() Bounds {
-	return Bounds{Slower: 1.5, Answer: 2 * time.Millisecond, Dirty: 0.15, Used: 0.95, Lag: 5 * time.Second}
+	return Bounds{Slower: 1.5, Answer: 2 * time.Millisecond, Dirty: 0.15, Used: 0.95, Lag: 5 * time.Second, Felt: 1.2}
 }
 
 // Throttle makes imports give way to whoever else uses a shard. One serves all
 // imports of a process that work on the same shard. It rests after each piece of
-// work for a multiple of the time that the piece took: so each rests less, the
-// more there are of them, and together they never stop for good.
+// work for a multiple of the time that the piece took, so that imports never stop
+// for good. While applications send requests there, it also keeps the pieces small
+// and few at once, see courtesy.
 type Throttle struct {
 	Name   string // of the shard
 	Look   func(context.Context) (Health, error)
+	Edge   func(bucket int) time.Duration // upper edges of the buckets of Health.Served
 	Bounds Bounds
 
-	mu     sync.Mutex
-	looked time.Time
-	calm   time.Duration // the fastest answer that was seen
-	rest   float64       // times what the work took
-	reason string        // why rest is not 0
+	Metrics *Metrics // nil: none
+
+	mu       sync.Mutex
+	looked   time.Time
+	calm     time.Duration // the fastest answer that was seen
+	rest     float64       // times what the work took
+	reason   string        // why rest is not 0
+	courtesy courtesy
+	busy     int           // pieces that are at work, or rest
+	left     chan struct{} // closed when there is one less
 }
 
 // How a throttle moves: it looks this often, doubles its rest while something is
@@ -57,17 +66,28 @@ const (
 	longestRest = 5 * time.Second
 )
 
-// Pace is called after a piece of work that took so long, and returns when the
-// next may begin. A nil throttle never rests.
-func (t *Throttle) Pace(ctx context.Context, took time.Duration) error {
-	if t == nil {
+// gently does a piece of work as the throttles allow, and returns when the next may
+// begin. Those that are nil allow everything. All who work with several at once name them
+// in the same order.
+func gently(ctx context.Context, work func(context.Context) error, throttles ...*Throttle) error {
+	most := 0.0
+	for _, t := range throttles {
+		rest, err := t.enter(ctx)
+		if err != nil {
+			return err
+		}
+		defer t.leave()
+		most = max(most, rest)
+	}
+	began := time.Now()
+	if err := work(ctx); err != nil {
+		return err
+	}
+	rest := min(time.Duration(float64(time.Since(began))*most), longestRest)
+	if rest <= 0 {
 		return nil
 	}
-	pause := min(time.Duration(float64(took)*t.now(ctx)), longestRest)
-	if pause <= 0 {
-		return nil
-	}
-	timer := time.NewTimer(pause)
+	timer := time.NewTimer(rest)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -77,6 +97,60 @@ func (t *Throttle) Pace(ctx context.Context, took time.Duration) error {
 	}
 }
 
+// enter waits until one more piece of work is allowed, and gives the rest after it.
+func (t *Throttle) enter(ctx context.Context) (rest float64, err error) {
+	if t == nil {
+		return 0, nil
+	}
+	for {
+		t.look(ctx)
+		t.mu.Lock()
+		if !t.courtesy.crowd || t.busy < max(1, int(t.courtesy.level)) {
+			t.busy++
+			rest = t.rest
+			if t.courtesy.crowd {
+				rest = max(rest, 1/t.courtesy.level-1)
+			}
+			t.mu.Unlock()
+			return rest, nil
+		}
+		if t.left == nil {
+			t.left = make(chan struct{})
+		}
+		left := t.left
+		t.mu.Unlock()
+		select {
+		case <-left:
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+	}
+}
+
+// leave lets the next one in.
+func (t *Throttle) leave() {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.busy--
+	if t.left != nil {
+		close(t.left)
+		t.left = nil
+	}
+}
+
+// small reports whether work is to be done in small pieces: others wait meanwhile.
+func (t *Throttle) small() bool {
+	if t == nil {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.courtesy.crowd
+}
+
 // Reason says what the imports give way to, "" for nothing.
 func (t *Throttle) Reason() string {
 	if t == nil {
@@ -84,23 +158,26 @@ func (t *Throttle) Reason() string {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.rest == 0 {
-		return ""
+	if t.rest > 0 {
+		return fmt.Sprintf("%s, %s: rests %.2g times as long as it works", t.Name, t.reason, t.rest)
 	}
-	return fmt.Sprintf("%s, %s: rests %.2g times as long as it works", t.Name, t.reason, t.rest)
+	if why := t.courtesy.reason(); why != "" {
+		return t.Name + ", " + why
+	}
+	return ""
 }
 
-// now gives the rest, after a look when the last one is too long ago. Those who
-// come meanwhile go by the last one.
-func (t *Throttle) now(ctx context.Context) float64 {
+// look sees how the shard is when the last look was too long ago. Those who come
+// meanwhile go by the last one.
+func (t *Throttle) look(ctx context.Context) {
 	t.mu.Lock()
-	rest, due := t.rest, time.Since(t.looked) >= lookEvery
+	due := time.Since(t.looked) >= lookEvery
 	if due {
 		t.looked = time.Now()
 	}
 	t.mu.Unlock()
 	if !due {
-		return rest
+		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookFor)
 	defer cancel()
@@ -109,7 +186,7 @@ func (t *Throttle) now(ctx context.Context) float64 {
 	defer t.mu.Unlock()
 	t.looked = time.Now()
 	t.judge(h, err)
-	return t.rest
+	t.Metrics.show(t.Name, &t.courtesy, t.rest)
 }
 
 // judge moves the rest by what was seen. A shard that cannot be asked is as bad as
@@ -119,8 +196,15 @@ func (t *Throttle) judge(h Health, err error) {
 	if err != nil {
 		wrong = "its health cannot be read: " + err.Error()
 	} else {
+		if t.Bounds.Felt > 0 {
+			t.courtesy.edge, t.courtesy.slower = t.Edge, t.Bounds.Felt
+			t.courtesy.hear(t.looked, h.Served)
+		}
 		if t.calm == 0 || h.Answer < t.calm {
 			t.calm = h.Answer
+		}
+		if t.courtesy.calm > 0 && t.courtesy.crowd { // what applications feel says more than a few reads
+			h.Answer = 0
 		}
 		wrong = t.Bounds.wrong(h, t.calm)
 	}

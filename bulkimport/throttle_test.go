@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"golang.org/x/sync/errgroup"
 )
 
 func TestThrottleSaysWhatIsPastItsBound(t *testing.T) {
@@ -25,6 +27,14 @@ func TestThrottleSaysWhatIsPastItsBound(t *testing.T) {
 	require.Empty(t, b.wrong(Health{Answer: 6 * time.Millisecond}, 3*time.Millisecond), "it was never faster than half of that")
 }
 
+// working is a piece of work that takes so long.
+func working(took time.Duration) func(context.Context) error {
+	return func(context.Context) error {
+		<-time.After(took)
+		return nil
+	}
+}
+
 // TestThrottleRestsWhileTheTargetIsBusy: the rest grows while something is wrong,
 // shrinks when it is over, and is nothing for a target that is well.
 func TestThrottleRestsWhileTheTargetIsBusy(t *testing.T) {
@@ -40,8 +50,8 @@ func TestThrottleRestsWhileTheTargetIsBusy(t *testing.T) {
 		const work = 100 * time.Millisecond
 		rested := func() time.Duration {
 			began := time.Now()
-			require.NoError(t, throttle.Pace(t.Context(), work))
-			rest := time.Since(began)
+			require.NoError(t, gently(t.Context(), working(work), throttle))
+			rest := time.Since(began) - work
 			<-time.After(lookEvery) // the next piece of work
 			return rest
 		}
@@ -67,8 +77,8 @@ func TestThrottleRestsWhileTheTargetIsBusy(t *testing.T) {
 		require.Contains(t, throttle.Reason(), "down")
 
 		before := looks
-		require.NoError(t, throttle.Pace(t.Context(), 0))
-		require.NoError(t, throttle.Pace(t.Context(), 0))
+		require.NoError(t, gently(t.Context(), working(0), throttle))
+		require.NoError(t, gently(t.Context(), working(0), throttle))
 		require.Equal(t, before+1, looks, "one look serves all who come soon after it")
 	})
 }
@@ -77,12 +87,77 @@ func TestThrottleRestsWhileTheTargetIsBusy(t *testing.T) {
 func TestRestEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		throttle := &Throttle{Bounds: DefaultBounds(), Look: func(context.Context) (Health, error) { return Health{Dirty: 1}, nil }}
+		throttle := &Throttle{Bounds: DefaultBounds(), rest: 31, Look: func(context.Context) (Health, error) { return Health{Dirty: 1}, nil }}
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("paused"))
 		defer cancel()
-		require.ErrorContains(t, throttle.Pace(ctx, time.Hour), "paused")
+		require.ErrorContains(t, gently(ctx, working(100*time.Millisecond), throttle), "paused")
 		var none *Throttle
-		require.NoError(t, none.Pace(ctx, time.Hour))
+		require.NoError(t, gently(ctx, working(0), none, nil))
 		require.Empty(t, none.Reason())
 	})
+}
+
+// TestOnePieceAtATimeWhereApplicationsAre: on a shard that applications use, pieces are
+// small and come one after another with rests between them; elsewhere as they like.
+func TestOnePieceAtATimeWhereApplicationsAre(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		health := Health{}
+		throttle := &Throttle{Name: "a", Bounds: DefaultBounds(), Edge: edge, Look: func(context.Context) (Health, error) { return health, nil }}
+		const work = 10 * time.Millisecond
+		both := func() time.Duration {
+			began := time.Now()
+			var two errgroup.Group
+			for range 2 {
+				two.Go(func() error { return gently(t.Context(), working(work), throttle) })
+			}
+			require.NoError(t, two.Wait())
+			took := time.Since(began)
+			<-time.After(lookEvery)
+			return took
+		}
+		require.Equal(t, work, both(), "nobody is there")
+		require.False(t, throttle.small())
+		health.Served = Served{"p": {1}}
+		require.Equal(t, 2*time.Duration(float64(work)/levelFirst), both())
+		require.True(t, throttle.small())
+		require.Contains(t, throttle.Reason(), "a, applications use it")
+
+		ctx, cancel := context.WithCancelCause(t.Context())
+		release := make(chan struct{})
+		var waiting errgroup.Group
+		waiting.Go(func() error {
+			return gently(ctx, func(context.Context) error { <-release; return nil }, throttle)
+		})
+		synctest.Wait()
+		waiting.Go(func() error { return gently(ctx, working(work), throttle) })
+		synctest.Wait()
+		cancel(errors.New("paused"))
+		close(release)
+		require.ErrorContains(t, waiting.Wait(), "paused", "who waits for a turn does not wait for ever")
+
+		throttle.courtesy.level = 2
+		require.Equal(t, work, both(), "two at once are allowed")
+		<-time.After(goneAfter)
+		require.Equal(t, work, both())
+		require.False(t, throttle.small(), "they have gone")
+	})
+}
+
+// TestTurnsBringLittle: the size of what was read says how much the next turn brings.
+func TestTurnsBringLittle(t *testing.T) {
+	t.Parallel()
+	for want, size := range map[int32]Bytes{firstTurn: 0, turnDocuments: 10, 64: 2 * KiB, 1: MiB} {
+		tk := &taker{snapshot: snapshot{docs: make([]bson.Raw, 10), bytes: 10 * size}}
+		require.Equal(t, want, tk.perTurn())
+	}
+	var b batch
+	b.small = true
+	for range smallDocuments {
+		require.True(t, b.takes(bson.Raw{}))
+		b.add(bson.Raw{})
+	}
+	require.False(t, b.takes(bson.Raw{}))
+	b.small = false
+	require.True(t, b.takes(bson.Raw{}))
 }

@@ -265,6 +265,7 @@ func (d *delivery) measure(r *route, a *answer, err error) {
 	}
 	now := time.Now()
 	r.gate.traffic.observe(now, now.Sub(d.sent), err != nil || !a.ok, &d.q.client.legs)
+	d.p.answers.count(r.Placement.Shard, now.Sub(d.sent)+d.split.queue)
 	d.sent = time.Time{}
 }
 

@@ -100,6 +100,7 @@ type Proxy struct {
 	pools     *pools
 	sessions  *sessions
 	cursors   *cursors
+	answers   answers
 	book      *auth.Book // nil: clients need not log in
 	tenants   *admission.Book
 	shapes    *shapes

@@ -44,7 +44,7 @@ type Traffic struct {
 type Traffics interface {
 	// Report keeps what a proxy says of the placements that it talked to, in place
 	// of what it said before; it is called every second.
-	Report(ctx context.Context, proxy string, all []Traffic) error
+	Report(ctx context.Context, proxy string, all []Traffic, shards []Answers) error
 }
 
 // trafficSecond is what happened within one second.
@@ -150,7 +150,7 @@ func (p *Proxy) report(ctx context.Context) {
 	if p.ports.Traffics == nil {
 		return
 	}
-	if err := p.ports.Traffics.Report(ctx, p.cfg.ID, p.traffic(time.Now())); err != nil && ctx.Err() == nil {
+	if err := p.ports.Traffics.Report(ctx, p.cfg.ID, p.traffic(time.Now()), p.answers.list()); err != nil && ctx.Err() == nil {
 		p.log.WarnContext(ctx, "traffic was not reported", "error", err)
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"drover/activities"
+	"drover/bulkimport"
 	"drover/cdc"
 	"drover/chunk"
 	"drover/gate"
@@ -106,6 +107,7 @@ func registered(t *testing.T) []documented {
 	replication.NewMetrics(w)
 	gate.NewMetrics(w)
 	activities.NewSwitchMetrics(w)
+	bulkimport.NewMetrics(w)
 	activities.NewRemedyMetrics(w)
 	switchover.NewWatchdogMetrics(w)
 	w.MustRegister(fleetCollector{})

@@ -290,13 +290,19 @@ func (p proxyPorts) Beat(ctx context.Context, l proxy.Life) error {
 }
 
 // Report implements [proxy.Traffics].
-func (p proxyPorts) Report(ctx context.Context, id string, all []proxy.Traffic) error {
+func (p proxyPorts) Report(ctx context.Context, id string, all []proxy.Traffic, shards []proxy.Answers) error {
 	p.self.health.Store(healthOf(all))
 	b, err := json.Marshal(append([]proxy.Traffic{}, all...)) // an empty list is no null
 	if err != nil {
 		return err
 	}
-	return p.store.SetTraffic(ctx, id, b)
+	if err := p.store.SetTraffic(ctx, id, b); err != nil {
+		return err
+	}
+	if b, err = json.Marshal(shards); err != nil {
+		return err
+	}
+	return p.store.SetAnswers(ctx, id, b)
 }
 
 // Leave implements [proxy.Presence].

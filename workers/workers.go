@@ -105,9 +105,9 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Worker, error) {
 		Owner: owner,
 		Metrics: activities.Metrics{
 			Capture: cdc.NewCaptureMetrics(o.Registry), Archive: cdc.NewArchiveMetrics(o.Registry), Lanes: replication.NewMetrics(o.Registry),
-			Gate: gate.NewMetrics(o.Registry), Switch: activities.NewSwitchMetrics(o.Registry),
+			Gate: gate.NewMetrics(o.Registry), Switch: activities.NewSwitchMetrics(o.Registry), Import: bulkimport.NewMetrics(o.Registry),
 		},
-		Stops: o.Stops, Logger: o.Logger, LatencyEdge: proxy.TrafficEdge,
+		Stops: o.Stops, Logger: o.Logger, LatencyEdge: proxy.TrafficEdge, AnswerEdge: proxy.AnswerEdge,
 	}
 	protocol := switchover.Defaults()
 	protocol.FenceDeadline, protocol.ProxyGrace = cfg.FenceDeadline, cfg.ProxyGrace
@@ -167,7 +167,9 @@ func importBounds(cfg *config.Config) bulkimport.Bounds {
 	if cfg.ImportPace == config.PaceFull {
 		return bulkimport.Bounds{}
 	}
-	return bulkimport.DefaultBounds()
+	b := bulkimport.DefaultBounds()
+	b.Felt = cfg.ImportLatency
+	return b
 }
 
 // worse is what a chunk may be worse off after a switch.

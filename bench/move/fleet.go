@@ -20,7 +20,6 @@ import (
 	"drover/contract"
 	"drover/demo"
 	"drover/demo/workload"
-	"drover/internal/pause"
 )
 
 // Sizes of what is measured on a fleet.
@@ -49,7 +48,17 @@ type onFleet struct {
 
 // measureFleet measures one move from the beginning to the gate: what applications
 // feel of its import, its validation, its lag, and how fast it works off a backlog.
-func measureFleet(ctx context.Context, b *bench) (err error) {
+func measureFleet(ctx context.Context, b *bench) error {
+	return b.onFleet(ctx, (*onFleet).importUnderLoad, (*onFleet).validation, (*onFleet).apply, (*onFleet).applyLarge, (*onFleet).lag, (*onFleet).peerApplies)
+}
+
+// measureForeground measures only what applications feel of an import.
+func measureForeground(ctx context.Context, b *bench) error {
+	return b.onFleet(ctx, (*onFleet).importUnderLoad)
+}
+
+// onFleet starts a fleet, fills the chunk that is to move, and measures step by step.
+func (b *bench) onFleet(ctx context.Context, steps ...func(*onFleet, context.Context) error) (err error) {
 	f, err := demo.StartFleet(ctx, demo.Options{
 		Self: b.o.self, Dir: filepath.Join(b.o.dir, "fleet"), Out: b.out, Rate: 1, Clients: 1, LookupEnv: os.LookupEnv,
 	})
@@ -59,8 +68,8 @@ func measureFleet(ctx context.Context, b *bench) (err error) {
 	}
 	m := &onFleet{b: b, f: f, id: f.Hot().Chunk.ID}
 	defer func() { err = errors.Join(err, m.close(context.WithoutCancel(ctx))) }()
-	for _, step := range []func(context.Context) error{m.connect, m.fill, m.importUnderLoad, m.validation, m.apply, m.applyLarge, m.lag, m.peerApplies} {
-		if err := step(ctx); err != nil {
+	for _, step := range append([]func(*onFleet, context.Context) error{(*onFleet).connect, (*onFleet).fill}, steps...) {
+		if err := step(m, ctx); err != nil {
 			return err
 		}
 	}
@@ -149,48 +158,6 @@ func (m *onFleet) until(ctx context.Context, what string, wanted func(contract.S
 		case <-tick.C:
 		}
 	}
-}
-
-// importUnderLoad compares what a paced application feels before and while the
-// chunk that it uses is imported, with the throttle as it is by default.
-func (m *onFleet) importUnderLoad(ctx context.Context) error {
-	fg, err := startForeground(ctx, m)
-	if err != nil {
-		return err
-	}
-	defer fg.stop()
-	if err := pause.For(ctx, 5*time.Second); err != nil {
-		return err
-	}
-	fg.take()
-	if err := pause.For(ctx, 15*time.Second); err != nil {
-		return err
-	}
-	before := quantile(fg.take(), 0.99)
-	_, err = m.f.Starter().Migrate(ctx, contract.MigrateInput{
-		Chunk: m.id, To: m.f.Target(), Approval: contract.Manual, Complete: contract.Manual, RequestedBy: "bench/move",
-	})
-	if err != nil {
-		return err
-	}
-	st, err := m.until(ctx, "the import", func(st contract.Status) bool { return st.Phase == chunk.Importing })
-	if err != nil {
-		return err
-	}
-	began := st.StepSince
-	fg.take()
-	if st, err = m.until(ctx, "the end of the import", func(st contract.Status) bool { return st.Import != nil }); err != nil {
-		return err
-	}
-	during := quantile(fg.take(), 0.99)
-	m.b.set("foreground_p99_before_ms", before)
-	m.b.set("foreground_p99_during_ms", during)
-	m.b.ratio("foreground_p99_ratio", during, before)
-	if st, err = m.until(ctx, "replication", func(st contract.Status) bool { return st.Phase != chunk.Importing }); err != nil {
-		return err
-	}
-	m.b.set("import_docs_per_s_throttled", float64(st.Import.Documents)/st.StepSince.Sub(began).Seconds())
-	return nil
 }
 
 // validation waits for the move's own validation and takes its rate, markers and

@@ -1,7 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -10,6 +15,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"golang.org/x/sync/errgroup"
 
+	"drover/chunk"
+	"drover/contract"
 	"drover/internal/pause"
 )
 
@@ -25,7 +32,7 @@ type foreground struct {
 	cancel context.CancelFunc
 	group  sync.WaitGroup
 	mu     sync.Mutex
-	took   []time.Duration
+	took   [2][]time.Duration // of reads and of updates
 	failed error
 }
 
@@ -49,12 +56,13 @@ func startForeground(ctx context.Context, m *onFleet) (*foreground, error) {
 				key := bson.D{{Key: "_id", Value: i}, {Key: "origin", Value: m.origin(i)}}
 				began := time.Now()
 				var err error
-				if n%2 == 0 {
+				kind := n % 2
+				if kind == 0 {
 					err = m.rows.FindOne(ctx, key).Err()
 				} else {
 					_, err = m.rows.UpdateOne(ctx, key, bson.D{{Key: "$inc", Value: bson.D{{Key: "seen", Value: 1}}}})
 				}
-				fg.note(time.Since(began), err, ctx.Err() != nil)
+				fg.note(kind, time.Since(began), err, ctx.Err() != nil)
 			}
 		})
 	}
@@ -62,29 +70,144 @@ func startForeground(ctx context.Context, m *onFleet) (*foreground, error) {
 }
 
 // note keeps one operation.
-func (f *foreground) note(took time.Duration, err error, over bool) {
+func (f *foreground) note(kind int, took time.Duration, err error, over bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err != nil && !over {
 		f.failed = err
 		return
 	}
-	f.took = append(f.took, took)
+	f.took[kind] = append(f.took[kind], took)
 }
 
 // take gives what was noted since it was called last.
-func (f *foreground) take() []time.Duration {
+func (f *foreground) take() felt {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	out := f.took
-	f.took = nil
+	out := felt{reads: f.took[0], updates: f.took[1]}
+	f.took = [2][]time.Duration{}
 	return out
+}
+
+// felt is what an application's operations took.
+type felt struct{ reads, updates []time.Duration }
+
+// add takes in what was felt later.
+func (f *felt) add(more felt) {
+	f.reads = append(f.reads, more.reads...)
+	f.updates = append(f.updates, more.updates...)
+}
+
+// p99 is that of all operations, in milliseconds.
+func (f *felt) p99() float64 { return quantile(slices.Concat(f.reads, f.updates), 0.99) }
+
+// String shows how many there were, and their tails.
+func (f *felt) String() string {
+	return fmt.Sprintf("%d operations, p99 %.1f ms (reads %.1f, updates %.1f), median %.1f ms",
+		len(f.reads)+len(f.updates), f.p99(), quantile(f.reads, 0.99), quantile(f.updates, 0.99), quantile(slices.Concat(f.reads, f.updates), 0.5))
 }
 
 // stop ends it.
 func (f *foreground) stop() {
 	f.cancel()
 	f.group.Wait()
+}
+
+// How the application is looked at.
+const (
+	warmFor   = 5 * time.Second
+	beforeFor = 15 * time.Second
+	lookEvery = 100 * time.Millisecond
+)
+
+// importUnderLoad compares what a paced application feels before and while the
+// chunk that it uses is imported, with the throttle as it is by default.
+func (m *onFleet) importUnderLoad(ctx context.Context) error {
+	fg, err := startForeground(ctx, m)
+	if err != nil {
+		return err
+	}
+	defer fg.stop()
+	if err := pause.For(ctx, warmFor); err != nil {
+		return err
+	}
+	fg.take()
+	if err := pause.For(ctx, beforeFor); err != nil {
+		return err
+	}
+	before := fg.take()
+	m.b.say("before the move: %s", &before)
+	_, err = m.f.Starter().Migrate(ctx, contract.MigrateInput{
+		Chunk: m.id, To: m.f.Target(), Approval: contract.Manual, Complete: contract.Manual, RequestedBy: "bench/move",
+	})
+	if err != nil {
+		return err
+	}
+	during, took, err := m.feelImport(ctx, fg)
+	if err != nil {
+		return err
+	}
+	m.b.set("foreground_p99_before_ms", before.p99())
+	m.b.set("foreground_p99_during_ms", during.p99())
+	m.b.ratio("foreground_p99_ratio", during.p99(), before.p99())
+	m.b.ratio("foreground_reads_p99_ratio", quantile(during.reads, 0.99), quantile(before.reads, 0.99))
+	m.b.ratio("foreground_updates_p99_ratio", quantile(during.updates, 0.99), quantile(before.updates, 0.99))
+	m.b.set("foreground_ops_per_s_during", float64(len(during.reads)+len(during.updates))/took.Seconds())
+	st, err := m.until(ctx, "the import", func(st contract.Status) bool { return st.Import != nil })
+	if err != nil {
+		return err
+	}
+	m.b.set("import_docs_per_s_throttled", float64(st.Import.Documents)/took.Seconds())
+	return fg.failed
+}
+
+// feelImport takes what the application feels from the first of an import to its
+// last, by what the metadata has of the move: to ask the move itself is work for the
+// machine that is measured.
+func (m *onFleet) feelImport(ctx context.Context, fg *foreground) (all felt, took time.Duration, err error) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	var began time.Time
+	var stage, said string
+	var one felt
+	for {
+		select {
+		case <-ctx.Done():
+			return all, 0, ctx.Err()
+		case <-tick.C:
+		}
+		open, ok, err := m.f.Store().OpenMigration(ctx, m.id)
+		if err != nil {
+			return all, 0, err
+		}
+		var p contract.Progress
+		if ok && len(open.Progress) > 0 {
+			if err := json.Unmarshal(open.Progress, &p); err != nil {
+				return all, 0, err
+			}
+		}
+		now, _, _ := strings.Cut(p.Detail, ":")
+		switch importing := ok && open.Phase == chunk.Importing; {
+		case !importing && began.IsZero(): // not yet
+			fg.take()
+			continue
+		case importing && began.IsZero():
+			began = time.Now()
+			fg.take()
+		case importing && p.Limit != said:
+			said = p.Limit
+			m.b.say("held by: %s", cmp.Or(said, "nothing"))
+		}
+		lately := fg.take()
+		all.add(lately)
+		one.add(lately)
+		if over := ok && open.Phase != chunk.Importing; over || now != stage {
+			m.b.say("%s: %s", cmp.Or(stage, "to begin"), &one)
+			if stage, one = now, (felt{}); over {
+				return all, time.Since(began), nil
+			}
+		}
+	}
 }
 
 // updateMany updates documents one after another in bulk, n times; the last one of

@@ -46,7 +46,7 @@ type part struct {
 
 // parts in the order in which they run.
 var parts = []part{
-	{"cached", measureCached}, {"larger", measureLarger}, {"indexes", measureIndexes}, {"compare", measureCompare}, {"fleet", measureFleet}, {"concurrent", measureConcurrent},
+	{"cached", measureCached}, {"larger", measureLarger}, {"indexes", measureIndexes}, {"compare", measureCompare}, {"fleet", measureFleet}, {"foreground", measureForeground}, {"concurrent", measureConcurrent},
 }
 
 // keys are always in the file: null is what was not measured, or has no peer here.

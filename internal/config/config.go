@@ -60,6 +60,7 @@ type Config struct {
 	SyncLag           time.Duration
 	ArchiveRetention  time.Duration
 	ImportPace        string
+	ImportLatency     float64
 	AuditProxy        string
 
 	SwitchObjective    time.Duration
@@ -177,6 +178,9 @@ var settings = []setting{
 	}},
 	{Worker, "import-pace", false, func(c *Config, fs *pflag.FlagSet, n string) {
 		fs.StringVar(&c.ImportPace, n, PaceGentle, "gentle: imports rest while a shard that they read or load is slow, its cache full or a secondary behind; full: they never do")
+	}},
+	{Worker, "import-latency", false, func(c *Config, fs *pflag.FlagSet, n string) {
+		fs.Float64Var(&c.ImportLatency, n, 1.2, "how many times p99 of applications' requests to a shard may be what it was, while a gentle import reads or loads it; 0: not looked at")
 	}},
 	{Worker, "audit-proxy", true, func(c *Config, fs *pflag.FlagSet, n string) {
 		fs.StringVar(&c.AuditProxy, n, "", "connection string of a proxy, with a user who may read: audits read some documents through it before a switch; empty: they do not")
@@ -410,6 +414,9 @@ func (c *Config) Validate(r Role) error {
 		problems = append(problems, c.limits()...)
 		if c.ImportPace != PaceGentle && c.ImportPace != PaceFull {
 			problems = append(problems, fmt.Errorf("import-pace is %q; want %s or %s", c.ImportPace, PaceGentle, PaceFull))
+		}
+		if c.ImportLatency != 0 && c.ImportLatency <= 1 {
+			problems = append(problems, fmt.Errorf("import-latency is %g; want a factor above 1, or 0", c.ImportLatency))
 		}
 		problems = append(problems, c.hooks()...)
 	}

@@ -94,6 +94,28 @@ var gateCases = map[string]func(*testing.T, *fleet){
 		require.Empty(t, heard(m.Source.ID), "p2 says nothing any more")
 	},
 
+	"AnswersAreOfShardsThatAreCopied": func(t *testing.T, f *fleet) {
+		m := f.register(t)
+		say := func(proxy, words string) {
+			require.NoError(t, f.SetAnswers(t.Context(), proxy, json.RawMessage(words)))
+		}
+		heard := func(shard string) map[string]json.RawMessage {
+			all, err := f.Answers(t.Context(), shard)
+			require.NoError(t, err)
+			return all
+		}
+		word := func(shard string) string { return fmt.Sprintf(`{"took": [1, 2], "shard": %q}`, shard) } // as jsonb orders them
+		say("p1", "["+word(m.Source.Shard)+","+word("elsewhere")+"]")
+		say("p2", "["+word(m.Source.Shard)+"]")
+		require.Equal(t, map[string]json.RawMessage{"p1": json.RawMessage(word(m.Source.Shard)), "p2": json.RawMessage(word(m.Source.Shard))}, heard(m.Source.Shard))
+		require.Empty(t, heard("elsewhere"), "nobody copies from or to it")
+		require.NoError(t, f.exec(t, `update proxy_answers set at = at - interval '7 seconds' where proxy = 'p2'`))
+		require.Len(t, heard(m.Source.Shard), 1, "p2 says nothing any more")
+		require.NoError(t, f.exec(t, `update migrations set phase = 'aborted'`))
+		say("p1", "["+word(m.Source.Shard)+"]")
+		require.Empty(t, heard(m.Source.Shard), "the move is over")
+	},
+
 	"StepsAreKeptWithTheirAttempt": func(t *testing.T, f *fleet) {
 		m := f.switching(t)
 		a, err := f.BeginAttempt(t.Context(), m.ID, "k", time.Minute)

@@ -1,0 +1,240 @@
+package bulkimport
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// Served counts what requests of applications to a shard took: requests by bucket, by
+// the proxy that sent them, since that began. A proxy that begins anew counts anew.
+type Served map[string][]int64
+
+// How courtesy moves. A level is how much an import may do at once: below 1 a share of the
+// time, one piece of work after another; from 1 on so many pieces at once.
+const (
+	levelLeast = 1.0 / 16
+	levelFirst = 1.0 / 8
+	levelMost  = 8.0
+
+	growFast  = 2.0  // while nothing was ever too much, or well below what was
+	growSlow  = 1.15 // close to it
+	nearly    = 0.7  // of what was too much is close
+	giveWay   = 0.5
+	drift     = 0.2  // of a new word on how it is without the import
+	aim       = 0.75 // of what a request may take longer
+	forgive   = 0.9  // of the debt is left at the next verdict
+	tailShare = 0.01
+
+	goneAfter    = 5 * time.Second // without requests nobody is there
+	verdictAfter = 2 * time.Second
+	verdictLate  = 5 * time.Second // whatever is known by then
+	verdictOps   = 300
+	learnOps     = 3000
+	fewestOps    = 20
+	leastSlack   = 500 * time.Microsecond // slower by that is nothing that an application feels
+)
+
+// courtesy lets applications go first on a shard: from what the proxies measure it finds
+// how much an import may do there without one request in a hundred taking longer than
+// allowed. It begins low, doubles while all is well, gives way at once when it is not, and
+// comes close again to where it was too much only slowly. It never goes below levelLeast:
+// what is slow even then has other reasons, and becomes what all is measured by.
+type courtesy struct {
+	edge   func(bucket int) time.Duration // upper edges of the buckets
+	slower float64                        // allowed, times p99 without the import
+
+	before Served // as it was heard last; nil: never
+	heard  time.Time
+	crowd  bool    // somebody is there
+	level  float64 // only while somebody is
+	tooFar float64 // the level at which it was too much last, 0: none was
+
+	since  time.Time // of what follows
+	window []int64   // requests by bucket
+	skip   bool      // what comes next belongs to another level
+	calm   time.Duration
+	tail   time.Duration // p99 by the last verdict
+	rate   float64       // requests per second by it
+	debt   float64       // requests that took too long lately, beyond one in a hundred
+}
+
+// hear takes in what the proxies say at a time and decides anew when that is enough to
+// decide by.
+func (c *courtesy) hear(now time.Time, said Served) {
+	if c.edge == nil {
+		return
+	}
+	first := c.before == nil
+	more, n := said.since(c.before)
+	c.before = said
+	switch {
+	case first && len(said) > 0, n > 0:
+		c.heard = now
+		if !c.crowd {
+			c.crowd, c.level, c.tooFar, c.calm, c.tail, c.rate = true, levelFirst, 0, 0, 0, 0
+			c.debt = 0
+			c.restart(now)
+			return
+		}
+	case now.Sub(c.heard) >= goneAfter:
+		c.crowd = false
+	}
+	if !c.crowd || n == 0 {
+		return
+	}
+	if c.skip {
+		c.skip, c.since = false, now
+		return
+	}
+	c.window = add(c.window, more)
+	c.judge(now)
+}
+
+// restart forgets what was heard: the level is another one from now on, and what
+// comes next is still of the old one.
+func (c *courtesy) restart(now time.Time) { c.since, c.window, c.skip = now, nil, true }
+
+// judge decides by the window.
+func (c *courtesy) judge(now time.Time) {
+	n, took := count(c.window), now.Sub(c.since)
+	limit := c.limit()
+	slow := c.above(limit)
+	most := tailShare * n
+	enough := verdictOps
+	if c.calm == 0 {
+		enough = learnOps
+	}
+	if took < verdictLate && (took < verdictAfter || n < float64(enough)) {
+		return
+	}
+	c.rate = n / max(took, time.Millisecond).Seconds()
+	known := n >= fewestOps
+	if known {
+		c.tail = c.quantile(1 - tailShare)
+		if c.calm == 0 {
+			c.calm = c.tail
+		} else if c.level <= levelFirst {
+			c.calm += time.Duration(drift * float64(c.tail-c.calm))
+		}
+	}
+	if limit > 0 {
+		c.debt = max(forgive*c.debt+slow-most, -most)
+	}
+	switch {
+	case !known, limit == 0:
+		c.grow()
+	case slow > most && c.debt > math.Sqrt(most):
+		c.tooFar, c.level = c.level, max(levelLeast, giveWay*c.level)
+	case slow < most && c.debt <= 0:
+		c.grow()
+	}
+	c.restart(now)
+}
+
+// grow raises the level.
+func (c *courtesy) grow() {
+	by := growFast
+	if c.tooFar > 0 && growFast*c.level > nearly*c.tooFar {
+		by = growSlow
+	}
+	c.level = min(levelMost, by*c.level)
+	if c.level >= c.tooFar {
+		c.tooFar = 0
+	}
+}
+
+// limit is what it keeps requests to, 0 while that is not known: what is known of them
+// has an error.
+func (c *courtesy) limit() time.Duration {
+	if c.calm == 0 {
+		return 0
+	}
+	return max(time.Duration((1+aim*(c.slower-1))*float64(c.calm)), c.calm+leastSlack)
+}
+
+// reason says to whom it gives way, "" for nobody.
+func (c *courtesy) reason() string {
+	if !c.crowd {
+		return ""
+	}
+	what := "applications use it; how long their requests take without the import is being measured"
+	if c.calm > 0 {
+		what = fmt.Sprintf("p99 of %.0f requests/s is %s, kept to %s (%.3g times %s)", c.rate, short(c.tail), short(c.limit()), float64(c.limit())/float64(c.calm), short(c.calm))
+	}
+	if c.level >= 1 {
+		return fmt.Sprintf("%s: does up to %d things at once", what, int(c.level))
+	}
+	return fmt.Sprintf("%s: works %.2g%% of the time", what, 100*c.level)
+}
+
+// short is a time for people.
+func short(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
+
+// since gives what was counted after an earlier word, and how much that is. Of a proxy
+// that was not there or has begun anew, nothing is known yet.
+func (s Served) since(before Served) (more []int64, n float64) {
+next:
+	for proxy, counts := range s {
+		old, ok := before[proxy]
+		if !ok || len(old) > len(counts) {
+			continue
+		}
+		lately := append([]int64(nil), counts...)
+		for b, x := range old {
+			if lately[b] -= x; lately[b] < 0 {
+				continue next
+			}
+		}
+		more = add(more, lately)
+	}
+	return more, count(more)
+}
+
+// add sums two histograms up.
+func add(a, b []int64) []int64 {
+	if len(a) < len(b) {
+		a = append(a, make([]int64, len(b)-len(a))...)
+	}
+	for i, n := range b {
+		a[i] += n
+	}
+	return a
+}
+
+// count is how many a histogram holds.
+func count(h []int64) (n float64) {
+	for _, x := range h {
+		n += float64(x)
+	}
+	return n
+}
+
+// above is how many of the window took longer than a time; within a bucket they are
+// taken to lie evenly.
+func (c *courtesy) above(limit time.Duration) (n float64) {
+	lower := time.Duration(0)
+	for b, x := range c.window {
+		upper := c.edge(b)
+		if upper > limit {
+			n += float64(x) * min(1, float64(upper-limit)/float64(upper-lower))
+		}
+		lower = upper
+	}
+	return n
+}
+
+// quantile of the window.
+func (c *courtesy) quantile(q float64) time.Duration {
+	left := q * count(c.window)
+	lower := time.Duration(0)
+	for b, x := range c.window {
+		upper := c.edge(b)
+		if left <= float64(x) && x > 0 {
+			return lower + time.Duration(float64(upper-lower)*left/float64(x))
+		}
+		left -= float64(x)
+		lower = upper
+	}
+	return lower
+}

@@ -1,0 +1,63 @@
+package bulkimport
+
+import (
+	"context"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+)
+
+// What one turn of a read brings, while others use the shard: so little that nobody waits
+// long behind it.
+const (
+	firstTurn     = 50 // documents whose size is not known yet
+	turnDocuments = 500
+	turnBytes     = 128 * KiB
+	idsTurn       = 1000 // documents of which only the _id is asked for
+)
+
+// turns are how a read takes what it reads from the server: bit by bit and when it may.
+// The zero value takes all as it comes.
+type turns struct {
+	small func() bool
+	take  func(work func(context.Context) error) error
+}
+
+// first bounds what the command that begins a read brings.
+func (t turns) first(cmd bson.D, documents int32) bson.D {
+	if t.small != nil && t.small() {
+		cmd = append(cmd, bson.E{Key: "batchSize", Value: documents})
+	}
+	return cmd
+}
+
+// open begins a read.
+func (t turns) open(begin func() (*mongo.Cursor, error)) (cursor *mongo.Cursor, err error) {
+	if t.take == nil {
+		return begin()
+	}
+	err = t.take(func(context.Context) (err error) {
+		cursor, err = begin()
+		return err
+	})
+	return cursor, err
+}
+
+// next goes on to the next document. ctx is the read's own, it may be in a transaction;
+// what takes turns has another one.
+func (t turns) next(ctx context.Context, cursor *mongo.Cursor, documents int32) (more bool) {
+	if t.take == nil || cursor.RemainingBatchLength() > 0 || cursor.ID() == 0 {
+		return cursor.Next(ctx)
+	}
+	if !t.small() {
+		documents = 0 // as many as the server likes
+	}
+	cursor.SetBatchSize(documents)
+	if err := t.take(func(context.Context) error {
+		more = cursor.Next(ctx)
+		return nil
+	}); err != nil {
+		return false
+	}
+	return more
+}
