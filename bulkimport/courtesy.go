@@ -26,7 +26,8 @@ const (
 	forgive   = 0.9  // of the debt is left at the next verdict
 	tailShare = 0.01
 
-	goneAfter    = 5 * time.Second // without requests nobody is there
+	goneAfter    = 5 * time.Second  // without requests nobody is there
+	oldAfter     = 30 * time.Second // what was heard before says nothing of now
 	verdictAfter = 2 * time.Second
 	verdictLate  = 5 * time.Second // whatever is known by then
 	verdictOps   = 300
@@ -44,11 +45,12 @@ type courtesy struct {
 	edge   func(bucket int) time.Duration // upper edges of the buckets
 	slower float64                        // allowed, times p99 without the import
 
-	before Served // as it was heard last; nil: never
-	heard  time.Time
-	crowd  bool    // somebody is there
-	level  float64 // only while somebody is
-	tooFar float64 // the level at which it was too much last, 0: none was
+	before   Served    // as it was heard last; nil: never
+	listened time.Time // last
+	heard    time.Time // the last request
+	crowd    bool      // somebody is there
+	level    float64   // only while somebody is
+	tooFar   float64   // the level at which it was too much last, 0: none was
 
 	since  time.Time // of what follows
 	window []int64   // requests by bucket
@@ -65,6 +67,10 @@ func (c *courtesy) hear(now time.Time, said Served) {
 	if c.edge == nil {
 		return
 	}
+	if now.Sub(c.listened) > oldAfter { // no import ran: what was then says nothing of now
+		c.before, c.crowd = nil, false
+	}
+	c.listened = now
 	first := c.before == nil
 	more, n := said.since(c.before)
 	c.before = said
@@ -72,8 +78,8 @@ func (c *courtesy) hear(now time.Time, said Served) {
 	case first && len(said) > 0, n > 0:
 		c.heard = now
 		if !c.crowd {
-			c.crowd, c.level, c.tooFar, c.calm, c.tail, c.rate = true, levelFirst, 0, 0, 0, 0
-			c.debt = 0
+			c.crowd, c.level = true, levelFirst
+			c.tooFar, c.calm, c.tail, c.rate, c.debt = 0, 0, 0, 0, 0
 			c.restart(now)
 			return
 		}

@@ -118,6 +118,12 @@ func TestCourtesyIsForThoseWhoAreThere(t *testing.T) {
 	s.second(c)
 	require.True(t, c.crowd)
 	require.InEpsilon(t, levelFirst, c.level, 1e-9, "they are met anew")
+	s.slow(c, 60, 0)
+	require.Greater(t, c.level, 1.0)
+	s.now = s.now.Add(time.Hour)
+	s.second(c)
+	require.InEpsilon(t, levelFirst, c.level, 1e-9, "no import ran meanwhile")
+	require.Contains(t, c.reason(), "is being measured")
 }
 
 // TestCourtesyNeverStarves: a shard that becomes slow for other reasons brings the import
