@@ -106,6 +106,7 @@ func TestOnePieceAtATimeWhereApplicationsAre(t *testing.T) {
 		throttle := &Throttle{Name: "a", Bounds: DefaultBounds(), Edge: edge, Look: func(context.Context) (Health, error) { return health, nil }}
 		const work = 10 * time.Millisecond
 		both := func() time.Duration {
+			require.NoError(t, gently(t.Context(), working(0), throttle)) // looks
 			began := time.Now()
 			var two errgroup.Group
 			for range 2 {
