@@ -117,7 +117,7 @@ func (f *foreground) stop() {
 const (
 	warmFor   = 5 * time.Second
 	beforeFor = 15 * time.Second
-	lookEvery = 100 * time.Millisecond
+	feelEvery = 100 * time.Millisecond
 )
 
 // importUnderLoad compares what a paced application feels before and while the
@@ -165,7 +165,7 @@ func (m *onFleet) importUnderLoad(ctx context.Context) error {
 // last, by what the metadata has of the move: to ask the move itself is work for the
 // machine that is measured.
 func (m *onFleet) feelImport(ctx context.Context, fg *foreground) (all felt, took time.Duration, err error) {
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(feelEvery)
 	defer tick.Stop()
 	var began time.Time
 	var stage, said string
