@@ -268,8 +268,10 @@ func TestDrainSaysWhatStays(t *testing.T) {
 	f := Fleet{Shards: []Shard{
 		{Name: "a", Capacity: Load{Bytes: 100, Ops: 100}}, {Name: "b", Capacity: Load{Bytes: 10, Ops: 100}},
 	}, Chunks: []Chunk{
-		{ID: "small", Load: Load{Bytes: 5, Ops: 1}}, {ID: "large", Load: Load{Bytes: 50, Ops: 1}},
-		{ID: "pinned", Load: Load{Bytes: 1, Ops: 1}, Fixed: "pinned by anna until Friday"}, {ID: "other", Shard: 1, Load: Load{Bytes: 1}},
+		{ID: "small", Load: Load{Bytes: 5, Ops: 1}},
+		{ID: "large", Load: Load{Bytes: 50, Ops: 1}},
+		{ID: "pinned", Load: Load{Bytes: 1, Ops: 1}, Fixed: "pinned by anna until Friday"},
+		{ID: "other", Shard: 1, Load: Load{Bytes: 1}},
 	}}
 	p, err := Drain(f, "a", 0.85)
 	require.NoError(t, err)

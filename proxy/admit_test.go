@@ -122,8 +122,10 @@ func TestRulesOfAPolicy(t *testing.T) {
 		{Key: "delete", Value: "legs"}, {Key: "deletes", Value: bson.A{bson.D{{Key: "q", Value: bson.D{}}, {Key: "limit", Value: 0}}}}, {Key: "$db", Value: testDatabase},
 	}), 72, "rule scatter")
 	requireRefused(t, c.run(bson.D{
-		{Key: "aggregate", Value: "legs"}, {Key: "pipeline", Value: bson.A{bson.D{{Key: "$match", Value: bson.D{{Key: "n", Value: 1}}}}}},
-		{Key: "cursor", Value: bson.D{}}, {Key: "$db", Value: testDatabase},
+		{Key: "aggregate", Value: "legs"},
+		{Key: "pipeline", Value: bson.A{bson.D{{Key: "$match", Value: bson.D{{Key: "n", Value: 1}}}}}},
+		{Key: "cursor", Value: bson.D{}},
+		{Key: "$db", Value: testDatabase},
 	}), 72, "rule scatter")
 	require.Len(t, s.seen(), asked, "a refused request reached a shard")
 	require.InDelta(t, 1, c.run(findIn(testDatabase, other, bson.E{Key: "limit", Value: 5})).Lookup("ok").Double(), 0)

@@ -62,8 +62,12 @@ func BenchmarkProxyOnly(b *testing.B) {
 	require.NoError(b, err)
 	c := dialRaw(b, p)
 	msg := c.encode(0, bson.D{
-		{Key: "find", Value: "legs"}, {Key: "filter", Value: bson.D{{Key: "origin", Value: "x"}}}, {Key: "limit", Value: int64(1)}, {Key: "singleBatch", Value: true},
-		{Key: "lsid", Value: bson.D{{Key: "id", Value: bson.Binary{Subtype: 4, Data: make([]byte, 16)}}}}, {Key: "$db", Value: testDatabase},
+		{Key: "find", Value: "legs"},
+		{Key: "filter", Value: bson.D{{Key: "origin", Value: "x"}}},
+		{Key: "limit", Value: int64(1)},
+		{Key: "singleBatch", Value: true},
+		{Key: "lsid", Value: bson.D{{Key: "id", Value: bson.Binary{Subtype: 4, Data: make([]byte, 16)}}}},
+		{Key: "$db", Value: testDatabase},
 	})
 	b.ReportAllocs()
 	for b.Loop() {

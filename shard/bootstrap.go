@@ -188,8 +188,11 @@ func (b bootstrap) makeRole(ctx context.Context, a account) error {
 func (b bootstrap) makeUser(ctx context.Context, a account) error {
 	pwd := Password(b.secret, b.shard.Name, a.user)
 	_, err := run(ctx, b.root, "admin", bson.D{
-		{Key: "createUser", Value: a.user}, {Key: "pwd", Value: pwd}, {Key: "roles", Value: []string{a.role}},
-		{Key: "mechanisms", Value: []string{"SCRAM-SHA-256"}}, majority(),
+		{Key: "createUser", Value: a.user},
+		{Key: "pwd", Value: pwd},
+		{Key: "roles", Value: []string{a.role}},
+		{Key: "mechanisms", Value: []string{"SCRAM-SHA-256"}},
+		majority(),
 	})
 	if !mongocode.IsUserExists(err) {
 		return err

@@ -24,8 +24,10 @@ func TestMirroredReadsAreBounded(t *testing.T) {
 		"a part of any in a pipeline":   {`{"aggregate":"c","pipeline":[{"$sort":{"a":1}},{"$skip":2},{"$limit":5}]}`, `{"aggregate":"c","pipeline":[{"$sort":{"a":1}},{"$limit":1001}],"cursor":{"batchSize":1002},"maxTimeMS":10000}`},
 		"a part in order in a pipeline": {`{"aggregate":"c","pipeline":[{"$sort":{"a":1,"_id":1}},{"$limit":5},{"$project":{"_id":0}}]}`, `{"aggregate":"c","pipeline":[{"$sort":{"a":1,"_id":1}},{"$limit":5},{"$project":{"_id":0}},{"$limit":1001}],"cursor":{"batchSize":1002},"maxTimeMS":10000}`},
 		"the largest groups":            {`{"aggregate":"c","pipeline":[{"$group":{"_id":"$a","n":{"$sum":1.0}}},{"$sort":{"n":-1}},{"$limit":3}]}`, `{"aggregate":"c","pipeline":[{"$group":{"_id":"$a","n":{"$sum":1.0}}},{"$sort":{"n":-1,"_id":1}},{"$limit":3},{"$limit":1001}],"cursor":{"batchSize":1002},"maxTimeMS":10000}`},
-		"the largest sums": {`{"aggregate":"c","pipeline":[{"$group":{"_id":"$a","s":{"$sum":"$x"},"m":{"$avg":"$y"}}},{"$sort":{"s":-1}},{"$limit":3}]}`,
-			`{"aggregate":"c","pipeline":[{"$group":{"_id":"$a","s":{"$sum":"$x"},"drover_0":{"$sum":{"$cond":[{"$isNumber":"$x"},{"$abs":"$x"},null]}},"m":{"$avg":"$y"},"drover_1":{"$avg":{"$cond":[{"$isNumber":"$y"},{"$abs":"$y"},null]}},"drover_n":{"$sum":1}}},{"$sort":{"s":-1}},{"$limit":1001}],"cursor":{"batchSize":1002},"maxTimeMS":10000}`},
+		"the largest sums": {
+			`{"aggregate":"c","pipeline":[{"$group":{"_id":"$a","s":{"$sum":"$x"},"m":{"$avg":"$y"}}},{"$sort":{"s":-1}},{"$limit":3}]}`,
+			`{"aggregate":"c","pipeline":[{"$group":{"_id":"$a","s":{"$sum":"$x"},"drover_0":{"$sum":{"$cond":[{"$isNumber":"$x"},{"$abs":"$x"},null]}},"m":{"$avg":"$y"},"drover_1":{"$avg":{"$cond":[{"$isNumber":"$y"},{"$abs":"$y"},null]}},"drover_n":{"$sum":1}}},{"$sort":{"s":-1}},{"$limit":1001}],"cursor":{"batchSize":1002},"maxTimeMS":10000}`,
+		},
 		"concerns are ours": {`{"find":"c","readConcern":{"level":"local"},"comment":"x"}`, `{"find":"c","limit":1001,"singleBatch":true,"batchSize":1001,"maxTimeMS":10000}`},
 	} {
 		var sent bson.Raw

@@ -51,7 +51,8 @@ func probeOf(command bson.Raw, collated bool) (p Probe, ok bool) {
 			return p, false
 		}
 		p.Ordered, p.Alike, p.Sums = c.ordered, c.grouped || c.counted, c.sums
-		stages = append(c.stages, bson.D{{Key: "$limit", Value: mirrorDocuments + 1}})
+		c.stages = append(c.stages, bson.D{{Key: "$limit", Value: mirrorDocuments + 1}})
+		stages = c.stages
 	}
 	elements, err := command.Elements()
 	if err != nil {

@@ -29,10 +29,10 @@ var leaseCases = map[string]func(*testing.T, *fleet){
 	},
 
 	"WaitingExclusiveStopsNewShared": func(t *testing.T, f *fleet) {
-		held := f.lease(t, "a", "s1", metadata.SharedLease)
+		f.lease(t, "a", "s1", metadata.SharedLease)
 		f.noLease(t, "a", "x", metadata.ExclusiveLease, "lease.held_shared")
 		f.noLease(t, "a", "s2", metadata.SharedLease, "lease.exclusive_waiting")
-		held = f.lease(t, "a", "s1", metadata.SharedLease) // who holds one already is no newcomer
+		held := f.lease(t, "a", "s1", metadata.SharedLease) // who holds one already is no newcomer
 		_, err := f.RenewLease(t.Context(), held, time.Minute)
 		require.NoError(t, err)
 		require.NoError(t, f.ReleaseLease(t.Context(), held))
