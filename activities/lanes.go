@@ -99,14 +99,16 @@ func (a *Activities) watchLanes(ctx context.Context, legs []leg, running []*repl
 			var all []replication.Status
 			var worst replication.Rates
 			forecasts := a.forecast(ctx, legs, running, catchup, meters)
+			said := make([]metadata.Word, len(running))
 			for i, ls := range running {
 				status, rates := ls.Status(), ls.Rates()
-				a.keepWord(ctx, legs[i].DirectionInput, status, rates, forecasts[i])
+				said[i] = wordOf(legs[i].DirectionInput, status, rates, forecasts[i])
 				all = append(all, status...)
 				if rates.Latency.P99 >= worst.Latency.P99 {
 					worst = rates
 				}
 			}
+			a.keepWords(ctx, said)
 			meter.update(func(p *contract.Progress) {
 				lanesProgress(p, all, worst)
 				forecastProgress(p, worstOf(forecasts))
@@ -206,9 +208,8 @@ func forecastProgress(p *contract.Progress, f replication.Forecast) {
 	}
 }
 
-// keepWord writes down what the lanes say about themselves. A gate that does not
-// find it refuses, so a failure is only logged.
-func (a *Activities) keepWord(ctx context.Context, in contract.DirectionInput, lanes []replication.Status, rates replication.Rates, f replication.Forecast) {
+// wordOf gives what the lanes of a leg say about themselves.
+func wordOf(in contract.DirectionInput, lanes []replication.Status, rates replication.Rates, f replication.Forecast) metadata.Word {
 	w := contract.LanesWord{
 		Direction: in.Direction, LatencyP99MS: float64(rates.Latency.P99.Microseconds()) / 1000, LatencyCount: rates.Latency.Count,
 	}
@@ -218,12 +219,16 @@ func (a *Activities) keepWord(ctx context.Context, in contract.DirectionInput, l
 	for _, l := range lanes {
 		w.LagMS = max(w.LagMS, float64(l.Lag.Microseconds())/1000)
 	}
-	b, err := json.Marshal(w)
-	if err == nil {
-		err = a.words.keep(ctx, &a.crowd, a.Store, metadata.Word{Migration: in.Migration, Lanes: b})
-	}
+	b, _ := json.Marshal(w) // numbers and one text
+	return metadata.Word{Migration: in.Migration, Lanes: b}
+}
+
+// keepWords writes down what the lanes of a move say, of all legs at once. A gate that
+// does not find it refuses, so a failure is only logged.
+func (a *Activities) keepWords(ctx context.Context, said []metadata.Word) {
+	err := a.words.keep(ctx, &a.crowd, a.Store, said...)
 	if err != nil && ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) {
-		a.Logger.WarnContext(ctx, "The lanes' word is not kept", slog.Int64("migration", int64(in.Migration)), slog.Any("error", err))
+		a.Logger.WarnContext(ctx, "The lanes' word is not kept", slog.Int64("migration", int64(said[0].Migration)), slog.Any("error", err))
 	}
 }
 

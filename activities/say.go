@@ -33,23 +33,11 @@ type wordKeeper interface {
 	SetWords(ctx context.Context, all ...metadata.Word) error
 }
 
-// keep returns when the word is kept, or a newer one of the same migration in its place.
-func (w *words) keep(ctx context.Context, crowd *Crowd, in wordKeeper, said metadata.Word) error {
+// keep returns when the words are kept, or newer ones of the same migrations in their place.
+func (w *words) keep(ctx context.Context, crowd *Crowd, in wordKeeper, all ...metadata.Word) error {
 	ctx, cancel := context.WithTimeout(ctx, wordPatience)
 	defer cancel()
-	w.mu.Lock()
-	before := w.said[said.Migration]
-	if w.said == nil {
-		w.said = map[chunk.MigrationID]metadata.Word{}
-	}
-	if said.Progress == nil {
-		said.Progress = before.Progress
-	}
-	if said.Lanes == nil {
-		said.Lanes = before.Lanes
-	}
-	w.said[said.Migration] = said
-	w.mu.Unlock()
+	w.add(all)
 	_, err := w.send.do(ctx, "", func(ctx context.Context) (struct{}, error) {
 		if err := pause.For(ctx, crowd.every(gather, longestGather)); err != nil {
 			return struct{}{}, err
@@ -60,6 +48,25 @@ func (w *words) keep(ctx context.Context, crowd *Crowd, in wordKeeper, said meta
 		return struct{}{}, nil
 	})
 	return err
+}
+
+// add puts words with what is not kept yet of the same migrations.
+func (w *words) add(all []metadata.Word) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.said == nil {
+		w.said = map[chunk.MigrationID]metadata.Word{}
+	}
+	for _, said := range all {
+		before := w.said[said.Migration]
+		if said.Progress == nil {
+			said.Progress = before.Progress
+		}
+		if said.Lanes == nil {
+			said.Lanes = before.Lanes
+		}
+		w.said[said.Migration] = said
+	}
 }
 
 // take gives all words that were said since the last time.

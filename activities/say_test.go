@@ -42,11 +42,16 @@ func TestWordsOfACrowdGoTogether(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store, crowd, w := &kept{words: map[chunk.MigrationID]metadata.Word{}}, &Crowd{}, &words{}
-		say := func(word metadata.Word) error { return w.keep(t.Context(), crowd, store, word) }
+		say := func(all ...metadata.Word) error { return w.keep(t.Context(), crowd, store, all...) }
 		began := time.Now()
 		require.NoError(t, say(metadata.Word{Migration: 1, Lanes: json.RawMessage(`1`)}))
 		require.Equal(t, gather, time.Since(began), "who is alone hardly waits")
 		require.Equal(t, 1, store.statements)
+		began = time.Now()
+		require.NoError(t, say(metadata.Word{Migration: 1, Lanes: json.RawMessage(`6`)}, metadata.Word{Migration: 2, Lanes: json.RawMessage(`7`)}))
+		require.Equal(t, gather, time.Since(began), "the legs of a move say it at once")
+		require.Equal(t, 2, store.statements)
+		store.statements = 0
 		for range 2000 {
 			defer crowd.join()()
 		}

@@ -1,6 +1,7 @@
 package metadata
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -130,4 +131,9 @@ func noRows(err error) bool { return errors.Is(err, pgx.ErrNoRows) }
 // UTF-8; names of fields and errors of servers may have either.
 func plainText(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+}
+
+// plainJSON makes JSON fit for a jsonb column, which takes no NUL either.
+func plainJSON(b []byte) []byte {
+	return bytes.ReplaceAll(b, []byte(`\u0000`), []byte(`\ufffd`))
 }

@@ -1,6 +1,7 @@
 package metadata
 
 import (
+	"encoding/json"
 	"errors"
 	"testing"
 
@@ -30,4 +31,14 @@ func TestRefusalsAdvise(t *testing.T) {
 			require.Equal(t, c.hint == "", e.Hint == "")
 		})
 	}
+}
+
+// TestPlainJSON: one NUL in the error of a server, and no word of any move of the worker
+// was kept.
+func TestPlainJSON(t *testing.T) {
+	t.Parallel()
+	b, err := json.Marshal(map[string]string{"detail": "a\x00b"})
+	require.NoError(t, err)
+	require.JSONEq(t, `{"detail": "a\ufffdb"}`, string(plainJSON(b)))
+	require.Nil(t, plainJSON(nil), "as it was stays as it was")
 }

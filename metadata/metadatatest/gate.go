@@ -1,6 +1,7 @@
 package metadatatest
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -37,6 +38,27 @@ var gateCases = map[string]func(*testing.T, *fleet){
 		word, _, _, err = f.Lanes(t.Context(), m.ID)
 		require.NoError(t, err)
 		require.JSONEq(t, `{"lagMS": 3}`, string(word), "who says nothing of them leaves them as they are")
+	},
+
+	"WordsWaitForNobody": func(t *testing.T, f *fleet) {
+		m := f.register(t)
+		say := func(progress string) string {
+			require.NoError(t, f.SetWords(t.Context(), metadata.Word{Migration: m.ID, Progress: json.RawMessage(progress)}))
+			moved, err := f.Migration(t.Context(), m.ID)
+			require.NoError(t, err)
+			return string(moved.Progress)
+		}
+		require.JSONEq(t, `{"detail": "a\ufffdb"}`, say(`{"detail": "a\u0000b"}`))
+		beside := func(lock, progress string) string {
+			tx, err := f.raw.Begin(t.Context())
+			require.NoError(t, err)
+			defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+			_, err = tx.Exec(t.Context(), `select from migrations for `+lock)
+			require.NoError(t, err)
+			return say(progress)
+		}
+		require.JSONEq(t, `{"docs": 5}`, beside("key share", `{"docs": 5}`), "a row of a child is inserted")
+		require.JSONEq(t, `{"docs": 5}`, beside("no key update", `{"docs": 6}`), "the next word says it")
 	},
 
 	"CaptureSilence": func(t *testing.T, f *fleet) {
