@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"drover/bulkimport"
-	"drover/cdc"
 	"drover/chunk"
 	"drover/contract"
 	"drover/internal/failure"
@@ -163,8 +162,9 @@ func worstOf(all []replication.Forecast) (worst replication.Forecast) {
 // logEnds remembers for a moment where the captured logs end, however many moves
 // ask for the same shard's.
 type logEnds struct {
-	mu   sync.Mutex
-	seen map[string]logEnd
+	asking shared[[]int64]
+	mu     sync.Mutex
+	seen   map[string]logEnd
 }
 
 // logEnd is one answer.
@@ -175,25 +175,43 @@ type logEnd struct {
 
 // logEndsOf gives the end offsets of a shard's log, at most a second old.
 func (a *Activities) logEndsOf(ctx context.Context, shard string) ([]int64, error) {
-	return a.logEnds.of(ctx, a.Log, shard)
+	return a.logEnds.of(ctx, shard, a.Log.EndOffsets)
 }
 
-// of gives the end offsets of a shard's log, at most a second old.
-func (e *logEnds) of(ctx context.Context, log *cdc.Log, shard string) ([]int64, error) {
+// of gives the end offsets of a shard's log, at most a second old. Who asks waits as long
+// as he likes, and for no other shard's.
+func (e *logEnds) of(ctx context.Context, shard string, ask func(ctx context.Context, shard string) ([]int64, error)) ([]int64, error) {
+	if had, ok := e.fresh(shard); ok {
+		return had, nil
+	}
+	return e.asking.do(ctx, shard, func(ctx context.Context) ([]int64, error) {
+		if had, ok := e.fresh(shard); ok { // the answer before this one
+			return had, nil
+		}
+		offsets, err := ask(ctx, shard)
+		if err == nil {
+			e.keep(shard, offsets)
+		}
+		return offsets, err
+	})
+}
+
+// fresh gives an answer that is not old.
+func (e *logEnds) fresh(shard string) ([]int64, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if had, ok := e.seen[shard]; ok && time.Since(had.at) < time.Second {
-		return had.offsets, nil
-	}
-	offsets, err := log.EndOffsets(ctx, shard)
-	if err != nil {
-		return nil, err
-	}
+	had, ok := e.seen[shard]
+	return had.offsets, ok && time.Since(had.at) < time.Second
+}
+
+// keep remembers an answer.
+func (e *logEnds) keep(shard string, offsets []int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if e.seen == nil {
 		e.seen = map[string]logEnd{}
 	}
 	e.seen[shard] = logEnd{time.Now(), offsets}
-	return offsets, nil
 }
 
 // forecastProgress shows a forecast.
