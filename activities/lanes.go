@@ -316,8 +316,9 @@ func (a *Activities) lanes(ctx context.Context, l leg) (*replication.Lanes, erro
 
 // longestIdle is how rarely the lanes of a crowd save where they stand while only
 // others' events come: each save is a transaction on the target, and who takes a
-// lane over reads so much of its log again.
-const longestIdle = 25 * time.Second
+// lane over reads so much of its log again. A verification that waits for one still comes
+// in time for the gate.
+const longestIdle = verifiedWithin - longestUnverified - time.Second
 
 // reopen lets lanes run again that an attempt closed which then went back. A
 // direction whose attempt was published stays closed for ever.

@@ -33,8 +33,10 @@ type Lane struct {
 	marker   string   // by the checkpoint
 	turn     int64    // by the checkpoint
 	savedAt  time.Time
-	reached  position // at or beyond saved: what follows saved changes nothing here
-	fresh    bool     // nothing but a batch was saved since the last one
+	ownedAt  time.Time // the target last said that this is the owner
+	reached  position  // at or beyond saved: what follows saved changes nothing here
+	changed  time.Time // the last batch
+	beaten   bool      // a marker lies between saved and reached
 	queue    *queue
 	parked   parkedSet
 	uniques  map[string][]*unique // by collection: the unique indexes that were broken
@@ -131,7 +133,7 @@ func (l *Lane) Take(ctx context.Context) error {
 func (l *Lane) owns(c *Checkpoint) {
 	l.epoch, l.turn, l.marker = c.Epoch, c.Turn, c.Marker
 	l.saved = position{seq: c.Seq, offset: c.Offset, since: c.Since}
-	l.reached, l.savedAt = l.saved, time.Now()
+	l.reached, l.savedAt, l.ownedAt = l.saved, time.Now(), time.Now()
 }
 
 // Run applies until ctx ends or the lane has to stop, and returns why. Whoever
@@ -265,9 +267,11 @@ func (l *Lane) step(ctx context.Context, b *batch) error {
 		if err := l.commitAll(ctx, b); err != nil {
 			return err
 		}
-		l.fresh = l.fresh || len(b.items) > 0
+		if len(b.items) > 0 {
+			l.changed = time.Now()
+		}
 	} else if b.pos.seq > l.reached.seq {
-		l.reached = b.pos
+		l.reached, l.beaten = b.pos, l.beaten || b.beats
 		l.gauge.passed(b, 0)
 	}
 	if b.ddl != nil {
@@ -278,7 +282,7 @@ func (l *Lane) step(ctx context.Context, b *batch) error {
 	if err := l.retryParked(ctx, b.marker != nil); err != nil {
 		return err
 	}
-	return l.saveIfDue(ctx)
+	return l.stillOwner(ctx)
 }
 
 // idle waits for something to do.
@@ -305,13 +309,15 @@ func (l *Lane) idle(ctx context.Context) error {
 	return l.stillOwner(ctx)
 }
 
-// stillOwner looks, now and then, whether a quiet lane was closed or taken.
+// stillOwner saves a position that moved without a batch, at most once in a while, and
+// looks more often whether the lane was closed or taken: a switch waits for lanes that
+// have not noticed it yet.
 func (l *Lane) stillOwner(ctx context.Context) error {
-	if time.Since(l.savedAt) < l.cfg.Limits.IdleCheck {
-		return nil
+	if l.reached.seq > l.saved.seq && time.Since(l.savedAt) >= l.saveEvery() {
+		return l.save(ctx)
 	}
-	if l.reached.seq > l.saved.seq {
-		return l.saveIfDue(ctx)
+	if time.Since(l.ownedAt) < l.cfg.idleCheck() {
+		return nil
 	}
 	return l.owned(ctx)
 }
@@ -326,25 +332,21 @@ func (l *Lane) owned(ctx context.Context) error {
 		if err := l.lostTo(c); err != nil {
 			return err
 		}
-		l.savedAt = time.Now()
+		l.ownedAt = time.Now()
 		return nil
 	})
 }
 
-// saveIfDue saves a position that moved without a batch, at most once in a while.
-func (l *Lane) saveIfDue(ctx context.Context) error {
-	if l.reached.seq == l.saved.seq || time.Since(l.savedAt) < l.saveEvery() {
-		return nil
-	}
-	l.fresh = false
-	return l.save(ctx)
-}
+// freshFor is for how long behind a batch every marker is saved soon: a verification of
+// what has changed begins within 5 s, waits for one or two of the heartbeats, which come
+// each 5 s at least, and then for the lane.
+const freshFor = 20 * time.Second
 
-// saveEvery is how often a position is saved that moved without a batch. The first one
-// behind a batch is saved soon even where there are many lanes: who compares what has
-// changed waits for it.
+// saveEvery is how often a position is saved that moved without a batch. A marker behind
+// one is saved soon even where there are many lanes: who compares what has changed waits
+// for it.
 func (l *Lane) saveEvery() time.Duration {
-	if l.fresh {
+	if l.beaten && time.Since(l.changed) < freshFor {
 		return min(l.cfg.idleSave(), l.cfg.Limits.IdleSave)
 	}
 	return l.cfg.idleSave()

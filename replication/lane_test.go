@@ -46,6 +46,7 @@ func TestLanes(t *testing.T) {
 		"let TTL change":                       testTTL,
 		"keep transactions whole":              testTransactions,
 		"save soon behind a batch":             testSavesSoonBehindABatch,
+		"notice between saves":                 testClosedBetweenSaves,
 		"split what is too large":              testLarge,
 		"pass markers at once":                 testMarkers,
 		"pause":                                testPause,
@@ -357,19 +358,41 @@ func (w *world) turns() (n int64) {
 	return n
 }
 
-// Lanes of a crowd hardly ever save a position behind others' events, but the first one
-// behind their own: a comparison of what has changed waits for it.
+// Lanes of a crowd hardly ever save a position behind others' events, but for a while
+// behind their own: a comparison of what has changed waits for a heartbeat, which need not
+// be the first one.
 func testSavesSoonBehindABatch(t *testing.T, w *world) {
 	w.cfg.IdleSave = func() time.Duration { return time.Hour }
 	w.run(w.cfg)
 	w.inserted(bson.D{{Key: "_id", Value: 1}})
 	w.until("the batch", func() bool { return w.applied() == 1 })
-	w.log.add(t, event.Event{Op: event.Mark, Marker: &chunk.Marker{Kind: chunk.HeartbeatMarker, Round: 1}})
-	w.until("the position behind it", func() bool {
-		all, err := ReadCheckpoints(context.Background(), w.client, w.cfg.Direction.Migration, w.cfg.Direction.Attempt)
-		require.NoError(t, err)
-		return slices.ContainsFunc(all, func(c Checkpoint) bool { return c.Applied == 1 && c.Seq == w.log.seq })
+	for round := range int64(3) {
+		w.log.add(t, event.Event{Op: event.Mark, Marker: &chunk.Marker{Kind: chunk.HeartbeatMarker, Round: round}})
+		w.until("the position behind it", func() bool {
+			all, err := ReadCheckpoints(context.Background(), w.client, w.cfg.Direction.Migration, w.cfg.Direction.Attempt)
+			require.NoError(t, err)
+			return slices.ContainsFunc(all, func(c Checkpoint) bool { return c.Applied == 1 && c.Seq == w.log.seq })
+		})
+	}
+}
+
+// A switch waits for lanes that have not noticed yet that they were closed, and those of
+// a crowd do not save for long.
+func testClosedBetweenSaves(t *testing.T, w *world) {
+	w.cfg.IdleSave = func() time.Duration { return time.Hour }
+	r := w.run(w.cfg)
+	w.log.add(t, event.Event{Op: event.Mark, Marker: &chunk.Marker{Kind: chunk.HeartbeatMarker}})
+	w.until("a position that is not saved", func() bool {
+		all := r.lanes.Status()
+		return len(all) == partitions && !slices.ContainsFunc(all, func(s Status) bool { return s.Seq != w.log.seq })
 	})
+	require.NoError(t, CloseLanes(context.Background(), w.client, w.sessions, w.cfg.Direction.Migration, 0, 6))
+	select {
+	case <-r.done:
+	case <-time.After(90 * time.Second):
+		require.Fail(t, "the lanes do not notice that they were closed")
+	}
+	require.True(t, failure.HasCode(r.err, "lane.closed"), "%v", r.err)
 }
 
 func testTransactions(t *testing.T, w *world) {

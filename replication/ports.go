@@ -172,6 +172,15 @@ func (c *Config) idleSave() time.Duration {
 	return c.IdleSave()
 }
 
+// longestUnasked is how rarely a lane of a crowd looks whether it was closed.
+const longestUnasked = 3 * time.Second
+
+// idleCheck is how often a quiet lane looks whether it was closed: a read, so more often
+// than it saves where it stands.
+func (c *Config) idleCheck() time.Duration {
+	return max(c.Limits.IdleCheck, min(c.idleSave()/4, longestUnasked))
+}
+
 // Limits bound a lane's batches. Zero values take the default.
 type Limits struct {
 	Docs             int           // events of a batch; 1,000
@@ -181,7 +190,7 @@ type Limits struct {
 	ImageBytes       int           // of the documents a batch reads; more splits it; 32 MB
 	QueueBytes       int           // read ahead of what is applied; 32 MB
 	IdleSave         time.Duration // how often the position is saved when only others' events come; 1 s
-	IdleCheck        time.Duration // how often a quiet lane looks whether it was closed; 500 ms
+	IdleCheck        time.Duration // how often a quiet lane looks whether it was closed, at most; 500 ms
 	ParkedRetry      time.Duration // how often parked documents are tried when nothing wakes the lane; 20 ms
 	Try              time.Duration // deadline of one try of a transaction; 60 s
 }

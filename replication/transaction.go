@@ -190,6 +190,6 @@ func (l *Lane) moved(g goal) {
 	if g.pos.seq > l.reached.seq {
 		l.reached = g.pos
 	}
-	l.savedAt = time.Now()
+	l.savedAt, l.ownedAt, l.beaten = time.Now(), time.Now(), false
 	l.turns.Add(1)
 }
