@@ -111,7 +111,7 @@ func (s *Set) checkKeys(ctx context.Context, a *Adoption, key func(string) strin
 			}
 		}
 		var found bson.Raw
-		err := s.admin.Database(a.Database).Collection(x.Name).FindOne(ctx, bson.D{{Key: "$or", Value: or}},
+		err := s.admin().Database(a.Database).Collection(x.Name).FindOne(ctx, bson.D{{Key: "$or", Value: or}},
 			options.FindOne().SetProjection(bson.D{{Key: "_id", Value: 1}})).Decode(&found)
 		if errors.Is(err, mongo.ErrNoDocuments) {
 			continue
@@ -152,7 +152,7 @@ func (s *Set) CheckBeside(ctx context.Context, a *Adoption) error {
 // seen lists whose operations on a database do not come from Drover, one line for
 // each user, host and application.
 func (s *Set) seen(ctx context.Context, db string) ([]Seen, error) {
-	cur, err := s.admin.Database("admin").Aggregate(ctx, bson.A{bson.D{{Key: "$currentOp", Value: bson.D{
+	cur, err := s.admin().Database("admin").Aggregate(ctx, bson.A{bson.D{{Key: "$currentOp", Value: bson.D{
 		{Key: "allUsers", Value: true}, {Key: "idleConnections", Value: true}, {Key: "idleCursors", Value: true},
 	}}}})
 	if err != nil {

@@ -46,6 +46,8 @@ type Options struct {
 	NoRetryWrites    bool               // send no transaction numbers with single writes
 	OnSilence        func(err error)    // called at each hello that fails; nil: nothing
 	Commands         *event.CommandMonitor
+
+	pool *event.PoolMonitor
 }
 
 // Connect opens a client for one of Drover's users and sees that it can talk to
@@ -112,6 +114,9 @@ func dial(s chunk.Shard, cred options.Credential, o Options) (*mongo.Client, err
 	if o.Commands != nil {
 		co.SetMonitor(o.Commands)
 	}
+	if o.pool != nil {
+		co.SetPoolMonitor(o.pool)
+	}
 	c, err := mongo.Connect(co)
 	if err != nil {
 		return nil, failure.New(failure.Invalid, "shard.bad_uri", "address of shard %s: %w", s.Name, err)
@@ -168,25 +173,74 @@ func StripCredentials(uri string) (string, error) {
 type Clients struct {
 	secret string
 	opts   Options
+	now    func() time.Time
 
-	mu     sync.Mutex
-	open   map[clientKey]*opened
-	former []*mongo.Client // of files that were renewed since; who holds one goes on with it
-	closed bool
+	mu      sync.Mutex
+	open    map[clientKey]*opened
+	former  []*opened // of files that were renewed since; who holds one goes on with it
+	closed  bool
+	leaving sync.WaitGroup
 }
 
 // opened is a client, and what the files came to that its address names for TLS.
 type opened struct {
 	client *mongo.Client
 	files  renewed.Sum
+	use    *use
+	of     *Fencer
 }
 
+// use tells whether somebody uses a client.
+type use struct {
+	mu   sync.Mutex
+	out  int       // connections that somebody has
+	last time.Time // of one going out or coming back
+}
+
+// note takes what a pool says.
+func (u *use) note(e *event.PoolEvent, now time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	switch e.Type {
+	case event.ConnectionCheckedOut:
+		u.out++
+	case event.ConnectionCheckedIn:
+		u.out--
+	default:
+		return
+	}
+	u.last = now
+}
+
+// renewed says that another client has taken over: the grace begins.
+func (u *use) renewed(now time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.last = now
+}
+
+// idleSince reports whether nobody has had a connection since a time.
+func (u *use) idleSince(at time.Time) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.out <= 0 && u.last.Before(at)
+}
+
+// How a client ends whose files were renewed.
+const (
+	formerGrace = 10 * time.Minute // without use
+	formerEnd   = 5 * time.Second  // for its farewell
+)
+
 // clientKey holds the address too, so that a shard registered anew gets new clients.
-type clientKey struct{ shard, uri, user, host string }
+type clientKey struct {
+	shard, uri, user, host string
+	of                     *Fencer // whose own it is; nil: shared
+}
 
 // NewClients makes an empty set of clients for the fleet with this secret.
 func NewClients(secret string, o Options) *Clients {
-	return &Clients{secret: secret, opts: o, open: map[clientKey]*opened{}}
+	return &Clients{secret: secret, opts: o, now: time.Now, open: map[clientKey]*opened{}}
 }
 
 // Client gives the client of a user on a shard. It does not talk to the server:
@@ -197,19 +251,27 @@ func (c *Clients) Client(s chunk.Shard, user string) (*mongo.Client, error) {
 
 // member is Client for one member of the set, or for all when host is empty.
 func (c *Clients) member(s chunk.Shard, user, host string) (*mongo.Client, error) {
+	o := c.opts
+	o.Host = host
+	return c.get(s, user, o, nil)
+}
+
+// get gives the client of a user with options, shared or a fencer's own.
+func (c *Clients) get(s chunk.Shard, user string, o Options, of *Fencer) (*mongo.Client, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return nil, fmt.Errorf("client of %s on shard %s: %w", user, s.Name, mongo.ErrClientDisconnected)
 	}
-	key := clientKey{s.Name, s.URI, user, host}
+	c.sweep()
+	key := clientKey{s.Name, s.URI, user, o.Host, of}
 	_, files, err := renewed.Read(tlsFiles(s.URI)...)
 	was := c.open[key]
 	if was != nil && (err != nil || files == was.files) {
 		return was.client, nil
 	}
-	o := c.opts
-	o.Host = host
+	u := &use{}
+	o.pool = &event.PoolMonitor{Event: func(e *event.PoolEvent) { u.note(e, c.now()) }}
 	m, err := dial(s, credential(s, user, c.secret), o)
 	switch {
 	case err != nil && was != nil: // a broken renewal leaves the last good one
@@ -217,10 +279,50 @@ func (c *Clients) member(s chunk.Shard, user, host string) (*mongo.Client, error
 	case err != nil:
 		return nil, err
 	case was != nil:
-		c.former = append(c.former, was.client)
+		was.use.renewed(c.now())
+		c.former = append(c.former, was)
 	}
-	c.open[key] = &opened{m, files}
+	c.open[key] = &opened{m, files, u, of}
 	return m, nil
+}
+
+// sweep disconnects the former clients that nobody uses any more.
+func (c *Clients) sweep() {
+	if len(c.former) == 0 {
+		return
+	}
+	at := c.now().Add(-formerGrace)
+	c.former = slices.DeleteFunc(c.former, func(o *opened) bool {
+		idle := o.use.idleSince(at)
+		if idle {
+			c.leaving.Go(func() {
+				ctx, cancel := context.WithTimeout(context.Background(), formerEnd)
+				defer cancel()
+				_ = o.client.Disconnect(ctx) // nobody uses it
+			})
+		}
+		return idle
+	})
+}
+
+// release disconnects the clients of a fencer.
+func (c *Clients) release(ctx context.Context, f *Fencer) error {
+	c.mu.Lock()
+	var all []*opened
+	for key, o := range c.open {
+		if o.of == f {
+			all = append(all, o)
+			delete(c.open, key)
+		}
+	}
+	c.former = slices.DeleteFunc(c.former, func(o *opened) bool {
+		if o.of == f {
+			all = append(all, o)
+		}
+		return o.of == f
+	})
+	c.mu.Unlock()
+	return disconnect(ctx, all)
 }
 
 // tlsFiles are the files that an address names for TLS. The driver reads them once for each
@@ -250,7 +352,7 @@ func (c *Clients) Set(s chunk.Shard) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Set{shard: s, clients: c, admin: admin}, nil
+	return &Set{shard: s, clients: c, first: admin}, nil
 }
 
 // Close disconnects every client. Later calls of Client fail.
@@ -258,14 +360,20 @@ func (c *Clients) Close(ctx context.Context) error {
 	c.mu.Lock()
 	all := c.former
 	for _, o := range c.open {
-		all = append(all, o.client)
+		all = append(all, o)
 	}
 	c.open, c.former, c.closed = nil, nil, true
 	c.mu.Unlock()
+	err := disconnect(ctx, all)
+	c.leaving.Wait()
+	return err
+}
 
+// disconnect disconnects clients.
+func disconnect(ctx context.Context, all []*opened) error {
 	var errs []error
-	for _, m := range all {
-		if err := m.Disconnect(ctx); err != nil && !errors.Is(err, mongo.ErrClientDisconnected) {
+	for _, o := range all {
+		if err := o.client.Disconnect(ctx); err != nil && !errors.Is(err, mongo.ErrClientDisconnected) {
 			errs = append(errs, err)
 		}
 	}

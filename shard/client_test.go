@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"drover/chunk"
@@ -63,5 +64,55 @@ func TestClientsTakeRenewedFiles(t *testing.T) {
 	require.NoError(t, clients.Close(ctx))
 	for _, c := range []*mongo.Client{first, second} {
 		require.ErrorIs(t, c.Disconnect(ctx), mongo.ErrClientDisconnected, "who held it went on with it until now")
+	}
+}
+
+// TestWhatIsHeldTakesRenewedFiles: a set and its fencer are held as long as the process runs.
+// Former clients end when nobody has used them for a while.
+func TestWhatIsHeldTakesRenewedFiles(t *testing.T) {
+	t.Parallel()
+
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	require.NoError(t, os.WriteFile(file, authority(t), 0o600))
+	clients := shard.NewClients(secret, shard.Options{})
+	ctx := context.WithoutCancel(t.Context())
+	set, err := clients.Set(chunk.Shard{Name: "s1", URI: "mongodb://127.0.0.1:1/?directConnection=true&tls=true&tlsCAFile=" + file})
+	require.NoError(t, err)
+	fencer := set.NewFencer()
+	admin := set.Admin()
+	own, data, err := fencer.Node("127.0.0.1:1")
+	require.NoError(t, err)
+	require.NotSame(t, admin, own, "the window waits for nobody's pool")
+	same, _, err := fencer.Node("127.0.0.1:1")
+	require.NoError(t, err)
+	require.Same(t, own, same)
+
+	require.NoError(t, os.WriteFile(file, authority(t), 0o600))
+	require.NotSame(t, admin, set.Admin())
+	newOwn, newData, err := fencer.Node("127.0.0.1:1")
+	require.NoError(t, err)
+	require.NotSame(t, own, newOwn)
+	require.NotSame(t, data, newData)
+	require.ElementsMatch(t, []*mongo.Client{admin, own, data}, clients.Former(), "who holds one goes on with it")
+
+	clients.Pooled(own, event.ConnectionCheckedOut)
+	clients.Later(11 * time.Minute)
+	_ = set.Admin()
+	require.Equal(t, []*mongo.Client{own}, clients.Former(), "one is in use")
+	clients.Pooled(own, event.ConnectionCheckedIn)
+	clients.Later(9 * time.Minute)
+	_ = set.Admin()
+	require.Len(t, clients.Former(), 1, "it was in use a moment ago")
+	clients.Later(2 * time.Minute)
+	_ = set.Admin()
+	require.Empty(t, clients.Former())
+
+	require.NoError(t, fencer.Close(ctx))
+	for _, c := range []*mongo.Client{newOwn, newData} {
+		require.ErrorIs(t, c.Disconnect(ctx), mongo.ErrClientDisconnected)
+	}
+	require.NoError(t, clients.Close(ctx))
+	for _, c := range []*mongo.Client{admin, own, data} {
+		require.ErrorIs(t, c.Disconnect(ctx), mongo.ErrClientDisconnected)
 	}
 }

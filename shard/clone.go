@@ -49,7 +49,7 @@ func (s *Set) DropClone(ctx context.Context, id chunk.MigrationID, db string) er
 	if err := s.DropCloneRoles(ctx, id); err != nil {
 		return err
 	}
-	_, err := run(ctx, s.admin, db, bson.D{{Key: "dropDatabase", Value: 1}, majority()})
+	_, err := run(ctx, s.admin(), db, bson.D{{Key: "dropDatabase", Value: 1}, majority()})
 	return s.wrap(err, "drop database %s", db)
 }
 

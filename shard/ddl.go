@@ -20,7 +20,7 @@ func (s *Set) Define(ctx context.Context, db string, cmd bson.Raw) (reply bson.R
 	if err := bson.Unmarshal(cmd, &doc); err != nil {
 		return nil, false, fmt.Errorf("read command: %w", err)
 	}
-	reply, err = run(ctx, s.admin, db, append(doc, majority()))
+	reply, err = run(ctx, s.admin(), db, append(doc, majority()))
 	if mongocode.IsNamespaceExists(err) || mongocode.IsNamespaceNotFound(err) || mongocode.IsIndexNotFound(err) {
 		return nil, false, nil
 	}

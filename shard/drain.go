@@ -167,7 +167,7 @@ func (s *Set) waitOperations(ctx context.Context, user string, q DrainRequest, r
 
 // operations lists what the server is doing and which transactions are open.
 func (s *Set) operations(ctx context.Context) ([]operation, error) {
-	cur, err := s.admin.Database("admin").Aggregate(ctx, bson.A{bson.D{{Key: "$currentOp", Value: bson.D{
+	cur, err := s.admin().Database("admin").Aggregate(ctx, bson.A{bson.D{{Key: "$currentOp", Value: bson.D{
 		{Key: "allUsers", Value: true}, {Key: "idleSessions", Value: true},
 	}}}})
 	if err != nil {

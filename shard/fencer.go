@@ -34,12 +34,12 @@ type Fencer struct {
 	set *Set
 
 	mu     sync.Mutex
-	nodes  map[string]*node // by host
-	config *setConfig       // the newest that was read
+	dialed map[string]string // the host that is dialed for a member; empty: the set's address
+	config *setConfig        // the newest that was read
 }
 
 // node is one member with its own connections. They are not shared with the
-// process's other clients: the window must not wait for a pool.
+// process's other users of clients: the window must not wait for a pool.
 type node struct {
 	admin *mongo.Client
 	data  *mongo.Client
@@ -48,7 +48,7 @@ type node struct {
 // OpenFencer connects to every member. A member that does not answer is left for
 // [Fencer.Barrier] to judge.
 func (s *Set) OpenFencer(ctx context.Context) (*Fencer, error) {
-	f := &Fencer{set: s, nodes: map[string]*node{}}
+	f := &Fencer{set: s, dialed: map[string]string{}}
 	if err := f.Warm(ctx); err != nil {
 		return nil, errors.Join(err, f.Close(context.WithoutCancel(ctx)))
 	}
@@ -56,16 +56,7 @@ func (s *Set) OpenFencer(ctx context.Context) (*Fencer, error) {
 }
 
 // Close disconnects.
-func (f *Fencer) Close(ctx context.Context) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var errs []error
-	for _, n := range f.nodes {
-		errs = append(errs, n.admin.Disconnect(ctx), n.data.Disconnect(ctx))
-	}
-	f.nodes = map[string]*node{}
-	return errors.Join(errs...)
-}
+func (f *Fencer) Close(ctx context.Context) error { return f.set.clients.release(ctx, f) }
 
 // Warm opens what is not open and uses every connection once: the shared one to
 // the primary too.
@@ -95,35 +86,36 @@ func (f *Fencer) Warm(ctx context.Context) error {
 	return g.Wait()
 }
 
-// node gives the connections to one member, made when first asked for.
+// node gives the connections to one member, made when first asked for, and anew
+// when their certificates were renewed.
 func (f *Fencer) node(host string, alone bool) (*node, error) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	if n, ok := f.nodes[host]; ok {
-		return n, nil
+	to, ok := f.dialed[host]
+	if !ok {
+		if to = host; alone {
+			to = ""
+		}
+		f.dialed[host] = to
 	}
+	f.mu.Unlock()
 	o := f.set.clients.opts
-	o.Host, o.AppName = host, "drover-fence"
+	o.Host, o.AppName = to, "drover-fence"
 	o.SelectionTimeout, o.ConnectTimeout = time.Second, time.Second
-	if alone {
-		o.Host = ""
-	}
 	n := &node{}
 	for user, c := range map[string]**mongo.Client{chunk.AdminUser: &n.admin, chunk.DataUser: &n.data} {
-		m, err := dial(f.set.shard, credential(f.set.shard, user, f.set.clients.secret), o)
+		m, err := f.set.clients.get(f.set.shard, user, o, f)
 		if err != nil {
 			return nil, err
 		}
 		*c = m
 	}
-	f.nodes[host] = n
 	return n, nil
 }
 
 // look reads the primary's view, and the configuration if it is another than the
 // one that is known.
 func (f *Fencer) look(ctx context.Context) (setConfig, setStatus, error) {
-	view, err := readStatus(ctx, f.set.admin)
+	view, err := readStatus(ctx, f.set.admin())
 	if err != nil {
 		return setConfig{}, view, f.set.wrap(err, "read status")
 	}
@@ -133,7 +125,7 @@ func (f *Fencer) look(ctx context.Context) (setConfig, setStatus, error) {
 	if known != nil && known.Config.Version == view.self().ConfigVersion {
 		return *known, view, nil
 	}
-	cfg, err := readConfig(ctx, f.set.admin)
+	cfg, err := readConfig(ctx, f.set.admin())
 	if err != nil {
 		return cfg, view, f.set.wrap(err, "read configuration")
 	}

@@ -26,7 +26,7 @@ func (s *Set) Follow(ctx context.Context, db, collection, op string, description
 		return s.followIndexes(ctx, db, collection, description)
 	case "dropIndexes":
 		for _, spec := range described(description) {
-			_, err := run(ctx, s.admin, db, bson.D{{Key: "dropIndexes", Value: collection}, {Key: "index", Value: indexName(spec)}, majority()})
+			_, err := run(ctx, s.admin(), db, bson.D{{Key: "dropIndexes", Value: collection}, {Key: "index", Value: indexName(spec)}, majority()})
 			if err != nil && !mongocode.Has(err, mongocode.IndexNotFound, mongocode.NamespaceNotFound) {
 				return s.wrap(err, "drop index %s of %s.%s", indexName(spec), db, collection)
 			}
@@ -37,7 +37,7 @@ func (s *Set) Follow(ctx context.Context, db, collection, op string, description
 		for k, v := range ordered(description) {
 			cmd = append(cmd, bson.E{Key: k, Value: v})
 		}
-		_, err := run(ctx, s.admin, db, append(cmd, majority()))
+		_, err := run(ctx, s.admin(), db, append(cmd, majority()))
 		return s.wrap(err, "change %s.%s", db, collection)
 	default:
 		return failure.New(failure.Invalid, "collection.not_followed", "%s of %s.%s is not followed", op, db, collection)

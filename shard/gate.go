@@ -95,7 +95,7 @@ func (s *Set) OpenWork(ctx context.Context, p chunk.Placement) (open []Open, ok 
 	if !s.shard.Capabilities.ListsOperations {
 		return nil, false, nil
 	}
-	cur, err := s.admin.Database("admin").Aggregate(ctx, bson.A{bson.D{{Key: "$currentOp", Value: bson.D{
+	cur, err := s.admin().Database("admin").Aggregate(ctx, bson.A{bson.D{{Key: "$currentOp", Value: bson.D{
 		{Key: "allUsers", Value: true}, {Key: "idleSessions", Value: true}, {Key: "idleCursors", Value: true},
 	}}}})
 	if err != nil {
@@ -136,6 +136,6 @@ func (e openEntry) open(p chunk.Placement, now time.Time) (Open, bool) {
 
 // clock reads the primary's clock.
 func (s *Set) clock(ctx context.Context) (time.Time, error) {
-	st, err := readStatus(ctx, s.admin)
+	st, err := readStatus(ctx, s.admin())
 	return st.Date, s.wrap(err, "read the clock")
 }

@@ -35,7 +35,7 @@ type CollectionInfo struct {
 // Inventory describes every collection of a database, in the order of their names.
 // Collections that belong to the server (system.*) are left out.
 func (s *Set) Inventory(ctx context.Context, db string) ([]CollectionInfo, error) {
-	infos, err := inventory(ctx, s.admin, db)
+	infos, err := inventory(ctx, s.admin(), db)
 	return infos, s.wrap(err, "describe database %s", db)
 }
 
@@ -286,7 +286,7 @@ func (s *Set) RestoreTTL(ctx context.Context, db string, catalog []chunk.Collect
 
 // setTTL changes one TTL index.
 func (s *Set) setTTL(ctx context.Context, db string, t TTL, seconds int64) error {
-	_, err := run(ctx, s.admin, db, bson.D{
+	_, err := run(ctx, s.admin(), db, bson.D{
 		{Key: "collMod", Value: t.Collection},
 		{Key: "index", Value: bson.D{{Key: "name", Value: t.Index}, {Key: "expireAfterSeconds", Value: seconds}}},
 		majority(),

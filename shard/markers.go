@@ -26,7 +26,7 @@ type markerDocument struct {
 // Before: for a drained or final marker, the fence is up and the drain is over.
 // If interrupted: run again with the same marker.
 func (s *Set) WriteMarker(ctx context.Context, m chunk.Marker) (bson.Timestamp, error) {
-	r, err := run(ctx, s.admin, chunk.SystemDatabase, bson.D{
+	r, err := run(ctx, s.admin(), chunk.SystemDatabase, bson.D{
 		{Key: "insert", Value: chunk.MarkersCollection},
 		{Key: "documents", Value: []markerDocument{{ID: m.Key(), Marker: m}}},
 		majority(),
@@ -44,7 +44,7 @@ func (s *Set) WriteMarker(ctx context.Context, m chunk.Marker) (bson.Timestamp, 
 // wrote it may have died before it knew.
 func (s *Set) confirmMarker(ctx context.Context, m chunk.Marker) (bson.Timestamp, error) {
 	// An update of nothing is the documented way to wait for what is already there.
-	r, err := run(ctx, s.admin, chunk.SystemDatabase, bson.D{
+	r, err := run(ctx, s.admin(), chunk.SystemDatabase, bson.D{
 		{Key: "update", Value: chunk.MarkersCollection},
 		{Key: "updates", Value: bson.A{bson.D{
 			{Key: "q", Value: bson.D{{Key: "_id", Value: m.Key()}}},

@@ -191,7 +191,7 @@ func (s *Set) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return out, err
 	}
-	cfg, err := readConfig(ctx, s.admin)
+	cfg, err := readConfig(ctx, s.admin())
 	if err != nil {
 		return out, s.wrap(err, "read configuration")
 	}
@@ -209,11 +209,11 @@ func (s *Set) Identity(ctx context.Context) (Identity, error) {
 
 // identity gives the primary's view along with its identity.
 func (s *Set) identity(ctx context.Context) (Identity, setStatus, error) {
-	h, err := readHello(ctx, s.admin)
+	h, err := readHello(ctx, s.admin())
 	if err != nil {
 		return Identity{}, setStatus{}, s.wrap(err, "read primary")
 	}
-	view, err := readStatus(ctx, s.admin)
+	view, err := readStatus(ctx, s.admin())
 	if err != nil {
 		return Identity{}, setStatus{}, s.wrap(err, "read status")
 	}
@@ -289,7 +289,7 @@ func (r Room) Free() int64 { return r.Total - r.Used }
 
 // Room asks how much disk there is.
 func (s *Set) Room(ctx context.Context) (Room, error) {
-	r, err := run(ctx, s.admin, chunk.SystemDatabase, bson.D{{Key: "dbStats", Value: 1}})
+	r, err := run(ctx, s.admin(), chunk.SystemDatabase, bson.D{{Key: "dbStats", Value: 1}})
 	if err != nil {
 		return Room{}, s.wrap(err, "read disk space")
 	}

@@ -27,7 +27,7 @@ func (p Principal) Root() bool { return slices.Contains(p.Roles, "root@admin") }
 // CheckPrincipals lists who besides root and Drover may write to placements, and to
 // further databases that are named: those that were adopted, or are to be.
 func (s *Set) CheckPrincipals(ctx context.Context, also ...string) ([]Principal, error) {
-	ps, err := principals(ctx, s.admin, also...)
+	ps, err := principals(ctx, s.admin(), also...)
 	return ps, s.wrap(err, "read users")
 }
 
@@ -41,7 +41,7 @@ type Beside struct {
 // and who may change the set's configuration: a controller that does so on its own
 // works against moves and repairs.
 func (s *Set) WhoBeside(ctx context.Context, also ...string) (b Beside, err error) {
-	all, err := everyUser(ctx, s.admin)
+	all, err := everyUser(ctx, s.admin())
 	if err != nil {
 		return b, s.wrap(err, "read users")
 	}

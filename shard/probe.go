@@ -24,7 +24,7 @@ const probeFor = 3 * time.Second
 // plays the other client.
 func (s *Set) Probe(ctx context.Context) (chunk.Capabilities, error) {
 	var c chunk.Capabilities
-	h, err := readHello(ctx, s.admin)
+	h, err := readHello(ctx, s.admin())
 	if err != nil {
 		return c, s.wrap(err, "probe")
 	}
@@ -32,7 +32,7 @@ func (s *Set) Probe(ctx context.Context) (chunk.Capabilities, error) {
 	if err != nil {
 		return c, s.wrap(err, "probe version")
 	}
-	cfg, err := readConfig(ctx, s.admin)
+	cfg, err := readConfig(ctx, s.admin())
 	if err != nil {
 		return c, s.wrap(err, "probe configuration")
 	}
@@ -79,7 +79,7 @@ func (p prober) scratch() *mongo.Collection { return p.set.drover().Collection(s
 
 // prepare makes the trial collection.
 func (p prober) prepare(ctx context.Context) error {
-	_, err := run(ctx, p.set.admin, chunk.SystemDatabase, bson.D{{Key: "create", Value: scratchCollection}})
+	_, err := run(ctx, p.set.admin(), chunk.SystemDatabase, bson.D{{Key: "create", Value: scratchCollection}})
 	if mongocode.IsNamespaceExists(err) {
 		return nil
 	}
@@ -197,7 +197,7 @@ func (p prober) pinsSnapshots(ctx context.Context) (bool, error) {
 		return err
 	}
 	read := func(concern bson.D) (bson.Raw, error) {
-		return run(ctx, p.set.admin, chunk.SystemDatabase, bson.D{
+		return run(ctx, p.set.admin(), chunk.SystemDatabase, bson.D{
 			{Key: "find", Value: scratchCollection}, {Key: "filter", Value: id}, {Key: "readConcern", Value: concern},
 		})
 	}
@@ -334,7 +334,7 @@ func (p prober) keepsTransactionRecord(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	n, err := p.set.admin.Database("config").Collection("transactions").CountDocuments(ctx,
+	n, err := p.set.admin().Database("config").Collection("transactions").CountDocuments(ctx,
 		bson.D{{Key: "_id.id", Value: bson.Binary{Subtype: bson.TypeBinaryUUID, Data: sessionID(sess)}}})
 	return n > 0, err
 }
@@ -343,7 +343,7 @@ func (p prober) keepsTransactionRecord(ctx context.Context) (bool, error) {
 // server otherwise takes for "now".
 func (p prober) keepsEmptyTimestamps(ctx context.Context) (bool, error) {
 	id := bson.NewObjectID()
-	_, err := run(ctx, p.set.admin, chunk.SystemDatabase, bson.D{
+	_, err := run(ctx, p.set.admin(), chunk.SystemDatabase, bson.D{
 		{Key: "insert", Value: scratchCollection},
 		{Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: id}, {Key: "t", Value: bson.Timestamp{}}}}},
 		{Key: "bypassEmptyTsReplacement", Value: true},

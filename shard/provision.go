@@ -49,7 +49,7 @@ func (s *Set) createCollection(ctx context.Context, db string, c chunk.Collectio
 			cmd = append(cmd, bson.E{Key: k, Value: v})
 		}
 	}
-	_, err := run(ctx, s.admin, db, append(cmd, majority()))
+	_, err := run(ctx, s.admin(), db, append(cmd, majority()))
 	if mongocode.IsNamespaceExists(err) {
 		return nil // compared at the end with everything else
 	}
@@ -60,7 +60,7 @@ func (s *Set) createCollection(ctx context.Context, db string, c chunk.Collectio
 // empty, or the index is there; else more says for whom the build waits.
 func (s *Set) createIndex(ctx context.Context, db string, c chunk.Collection, spec bson.Raw, parkTTL bool, more ...bson.E) error {
 	name := indexName(spec)
-	_, err := run(ctx, s.admin, db, append(bson.D{
+	_, err := run(ctx, s.admin(), db, append(bson.D{
 		{Key: "createIndexes", Value: c.Name}, {Key: "indexes", Value: bson.A{indexToBuild(c.Options, spec, parkTTL)}}, majority(),
 	}, more...))
 	switch {
@@ -189,7 +189,7 @@ func (s *Set) DropDatabase(ctx context.Context, p chunk.Placement, pace Pace) er
 	if err := pace(ctx); err != nil {
 		return err
 	}
-	if _, err := run(ctx, s.admin, p.Database, bson.D{{Key: "dropDatabase", Value: 1}, majority()}); err != nil {
+	if _, err := run(ctx, s.admin(), p.Database, bson.D{{Key: "dropDatabase", Value: 1}, majority()}); err != nil {
 		return s.wrap(err, "drop database %s", p.Database)
 	}
 	return s.dropRolesOf(ctx, p.ID)
@@ -222,7 +222,7 @@ func (s *Set) dropCollection(ctx context.Context, db string, c CollectionInfo, p
 		if err := pace(ctx); err != nil {
 			return err
 		}
-		_, err := run(ctx, s.admin, db, bson.D{{Key: "dropIndexes", Value: c.Name}, {Key: "index", Value: name}, majority()})
+		_, err := run(ctx, s.admin(), db, bson.D{{Key: "dropIndexes", Value: c.Name}, {Key: "index", Value: name}, majority()})
 		if err != nil && !mongocode.Has(err, mongocode.IndexNotFound, mongocode.NamespaceNotFound) {
 			return s.wrap(err, "drop index %s of %s.%s", name, db, c.Name)
 		}
@@ -230,7 +230,7 @@ func (s *Set) dropCollection(ctx context.Context, db string, c CollectionInfo, p
 	if err := pace(ctx); err != nil {
 		return err
 	}
-	_, err := run(ctx, s.admin, db, bson.D{{Key: "drop", Value: c.Name}, majority()})
+	_, err := run(ctx, s.admin(), db, bson.D{{Key: "drop", Value: c.Name}, majority()})
 	if err != nil && !mongocode.Has(err, mongocode.NamespaceNotFound) {
 		return s.wrap(err, "drop %s.%s", db, c.Name)
 	}
@@ -273,7 +273,7 @@ func roleConcerns(role string, p chunk.PlacementID) bool {
 
 // LeftoverDatabases lists the databases on the shard that have a placement's name.
 func (s *Set) LeftoverDatabases(ctx context.Context) (map[chunk.PlacementID]string, error) {
-	names, err := s.admin.ListDatabaseNames(ctx, bson.D{})
+	names, err := s.admin().ListDatabaseNames(ctx, bson.D{})
 	if err != nil {
 		return nil, s.wrap(err, "list databases")
 	}

@@ -82,7 +82,7 @@ func (c *calm) note(landed bool, now time.Time) bool {
 // another change came before it.
 func (s *Set) probeQuiet(ctx context.Context, stream *mongo.ChangeStream, p chunk.PlacementID) (landed bool, err error) {
 	probe := bson.NewObjectID()
-	_, err = run(ctx, s.admin, chunk.SystemDatabase, bson.D{
+	_, err = run(ctx, s.admin(), chunk.SystemDatabase, bson.D{
 		{Key: "update", Value: quietCollection},
 		{Key: "updates", Value: bson.A{bson.D{
 			{Key: "q", Value: bson.D{{Key: "_id", Value: p}}},

@@ -31,7 +31,7 @@ import (
 type Set struct {
 	shard   chunk.Shard
 	clients *Clients
-	admin   *mongo.Client
+	first   *mongo.Client // the admin user's when the set was opened
 }
 
 // Name is the shard's name.
@@ -43,12 +43,22 @@ func (s *Set) Shard() chunk.Shard { return s.shard }
 // Client gives the shared client of one of Drover's users on this shard.
 func (s *Set) Client(user string) (*mongo.Client, error) { return s.clients.Client(s.shard, user) }
 
+// admin gives the admin user's client as it is now: a set is held for longer than the
+// certificates it was opened with.
+func (s *Set) admin() *mongo.Client {
+	c, err := s.Client(chunk.AdminUser)
+	if err != nil {
+		return s.first
+	}
+	return c
+}
+
 // drover is Drover's own database, as the admin user.
-func (s *Set) drover() *mongo.Database { return s.admin.Database(chunk.SystemDatabase) }
+func (s *Set) drover() *mongo.Database { return s.admin().Database(chunk.SystemDatabase) }
 
 // adminRun runs a command on database admin of the primary.
 func (s *Set) adminRun(ctx context.Context, cmd bson.D) (bson.Raw, error) {
-	return run(ctx, s.admin, "admin", cmd)
+	return run(ctx, s.admin(), "admin", cmd)
 }
 
 // wrap says which shard an error is about and turns what can be told from its
