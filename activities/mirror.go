@@ -91,6 +91,7 @@ func (a *Activities) mirrorOnce(ctx context.Context, l leg, kept metadata.Mirror
 // addMirrored takes a round into the report.
 func addMirrored(report *contract.MirrorReport, round validation.Mirrored) {
 	report.Compared += int64(round.Compared)
+	report.Undecided += int64(round.Unanswered)
 	report.Different += int64(len(round.Different))
 	report.Examples = append(report.Examples, round.Different...)
 	report.Examples = report.Examples[:min(len(report.Examples), mirrorExamples)]

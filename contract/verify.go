@@ -51,7 +51,7 @@ var VerifyChanges = Activity[VerifyInput, Verification]{"VerifyChanges"}
 type MirrorReport struct {
 	Compared  int64     `json:"compared"`           // answers of both sides at equal positions
 	Different int64     `json:"different"`          // of these
-	Undecided int64     `json:"undecided"`          // their collection changed whenever they were asked
+	Undecided int64     `json:"undecided"`          // their collection changed whenever they were asked, both sides refused them, or one ran out of time or memory
 	Examples  []string  `json:"examples,omitempty"` // the first that differed
 	SourceP50 float64   `json:"sourceP50MS"`        // of the newest round, as both sides answered the same reads of the worker
 	SourceP99 float64   `json:"sourceP99MS"`

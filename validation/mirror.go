@@ -30,6 +30,7 @@ type Answer struct {
 	Sums      [][]sum    // of each document, apart from it
 	Cut       bool       // there were more than are looked at
 	Failed    string     // the server's refusal, which both sides must share
+	Spent     bool       // it ran out of time or memory: that says nothing about the data
 	Took      time.Duration
 }
 
@@ -45,6 +46,7 @@ type Mirror struct {
 // Mirrored is what one round of reads came to.
 type Mirrored struct {
 	Compared   int
+	Unanswered int        // refused by both sides alike, or a side ran out of time or memory
 	Changing   []bson.Raw // differed while their collection changed: nothing is known
 	Different  []string   // what differed otherwise
 	SourceTook []time.Duration
@@ -76,9 +78,17 @@ func (m *Mirror) Round(ctx context.Context, commands []bson.Raw) (out Mirrored, 
 		if err != nil {
 			return out, fmt.Errorf("ask the source: %w", err)
 		}
+		if source.Spent {
+			out.Unanswered++
+			continue
+		}
 		target, err := m.Target.Answer(ctx, p, bson.Timestamp{})
 		if err != nil {
 			return out, fmt.Errorf("ask the target: %w", err)
+		}
+		if target.Spent || source.Failed != "" && source.Failed == target.Failed {
+			out.Unanswered++
+			continue
 		}
 		out.SourceTook, out.TargetTook = append(out.SourceTook, source.Took), append(out.TargetTook, target.Took)
 		if what := p.unlike(source, target); what != "" {
@@ -190,6 +200,10 @@ func (m *MongoAnswers) Answer(ctx context.Context, p Probe, since bson.Timestamp
 	began := time.Now()
 	reply, err := m.Database.RunCommand(ctx, append(slices.Clip(p.Command), bson.E{Key: "readConcern", Value: concern}), options.RunCmd().SetReadPreference(preference)).Raw()
 	a.Took = time.Since(began)
+	if mongocode.IsSpent(err) {
+		a.Spent = true
+		return a, nil
+	}
 	if codes := mongocode.Codes(err); err != nil && len(codes) > 0 && !mongocode.IsRetryable(err) && !mongocode.IsUnauthorized(err) {
 		a.Failed = fmt.Sprint(codes)
 		return a, nil

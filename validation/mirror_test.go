@@ -58,6 +58,7 @@ func TestMirroredReadsAreCompared(t *testing.T) {
 		compared       int
 		differ         int
 		changing       int
+		unanswered     int
 	}{
 		"the same, in any order": {compared: 1},
 		"in order":               {sorted: true, source: inOrder, target: inOrder, compared: 1},
@@ -67,7 +68,10 @@ func TestMirroredReadsAreCompared(t *testing.T) {
 		"one is different":       {change: func(w *world) { w.target.put("c", doc(3, 4)) }, compared: 1, differ: 1},
 		"one twice for another":  {target: func(a *validation.Answer) { a.Documents[0] = a.Documents[1] }, compared: 1, differ: 1},
 		"changing meanwhile":     {on: func(w *world) { w.write(event.Replace, doc(3, 1000+len(w.log))) }, change: func(w *world) { w.target.put("c", doc(7, 8)) }, changing: 1},
-		"refused by both":        {source: func(a *validation.Answer) { *a = validation.Answer{Failed: "[2]"} }, target: func(a *validation.Answer) { *a = validation.Answer{Failed: "[2]"} }, compared: 1},
+		"refused by both":        {source: func(a *validation.Answer) { *a = validation.Answer{Failed: "[2]"} }, target: func(a *validation.Answer) { *a = validation.Answer{Failed: "[2]"} }, unanswered: 1},
+		"refused in two ways":    {source: func(a *validation.Answer) { *a = validation.Answer{Failed: "[2]"} }, target: func(a *validation.Answer) { *a = validation.Answer{Failed: "[9]"} }, compared: 1, differ: 1},
+		"spent on the source":    {source: func(a *validation.Answer) { *a = validation.Answer{Spent: true} }, unanswered: 1},
+		"spent on the target":    {target: func(a *validation.Answer) { *a = validation.Answer{Spent: true} }, unanswered: 1},
 		"refused by one":         {target: func(a *validation.Answer) { *a = validation.Answer{Failed: "[2]"} }, compared: 1, differ: 1},
 		"cut without an order":   {change: func(w *world) { w.target.put("c", doc(3, 4)) }, source: func(a *validation.Answer) { a.Cut = true }, target: func(a *validation.Answer) { a.Cut = true }, compared: 1},
 	} {
@@ -99,7 +103,9 @@ func TestMirroredReadsAreCompared(t *testing.T) {
 			require.Equal(t, tc.compared, got.Compared)
 			require.Len(t, got.Different, tc.differ)
 			require.Len(t, got.Changing, tc.changing)
-			require.Len(t, got.TargetTook, 1)
+			require.Equal(t, tc.unanswered, got.Unanswered)
+			require.Len(t, got.TargetTook, 1-tc.unanswered)
+			require.Len(t, got.SourceTook, 1-tc.unanswered, "the figures are of the same reads")
 		})
 	}
 }

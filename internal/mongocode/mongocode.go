@@ -36,6 +36,7 @@ const (
 	ShutdownInProgress              = 91
 	WriteConflict                   = 112
 	DocumentValidationFailure       = 121
+	ExceededMemoryLimit             = 146
 	PrimarySteppedDown              = 189
 	ExceededTimeLimit               = 262
 	CursorKilled                    = 237
@@ -45,6 +46,7 @@ const (
 	TransactionCommitted            = 256
 	ChangeStreamFatalError          = 280
 	ChangeStreamHistoryLost         = 286
+	ExceededMemoryLimitNoDisk       = 292
 	BSONObjectTooLarge              = 10334
 	LegacyNotPrimary                = 10058
 	NotWritablePrimary              = 10107
@@ -98,6 +100,12 @@ func Has(err error, codes ...int) bool {
 func HasLabel(err error, label string) bool {
 	l, ok := errors.AsType[mongo.LabeledError](err)
 	return ok && l.HasErrorLabel(label)
+}
+
+// IsSpent reports that the server gave an operation up for the time or the memory
+// it took.
+func IsSpent(err error) bool {
+	return Has(err, MaxTimeMSExpired, ExceededTimeLimit, ExceededMemoryLimit, ExceededMemoryLimitNoDisk)
 }
 
 // IsUnauthorized reports that the user lacks the privilege: what a fence answers.

@@ -33,6 +33,8 @@ func TestPredicatesSeeThroughWrapping(t *testing.T) {
 	}{
 		"unauthorized":     {mongocode.IsUnauthorized, command(13)},
 		"in a write":       {mongocode.IsUnauthorized, mongo.WriteException{WriteErrors: mongo.WriteErrors{{Code: 13}}}},
+		"out of time":      {mongocode.IsSpent, command(50)},
+		"out of memory":    {mongocode.IsSpent, command(292)},
 		"role not found":   {mongocode.IsRoleNotFound, command(31)},
 		"role exists":      {mongocode.IsRoleExists, command(51002)},
 		"user exists":      {mongocode.IsUserExists, command(51003)},
