@@ -16,6 +16,7 @@ import (
 	"drover/chunk"
 	"drover/contract"
 	"drover/internal/failure"
+	"drover/internal/pause"
 	"drover/metadata"
 	"drover/replication"
 )
@@ -27,28 +28,35 @@ import (
 func (a *Activities) ReplicateChanges(ctx context.Context, in contract.DirectionInput) (contract.None, error) {
 	meter := a.meter(in.Ref, "replicate")
 	err := meter.beating(ctx, func(ctx context.Context) error {
-		all, err := a.legs(ctx, in)
+		return granting(ctx, func() ([]leg, error) {
+			all, err := a.legs(ctx, in)
+			if err != nil {
+				return nil, err
+			}
+			return all, a.runLanes(ctx, all, meter)
+		}, func(l leg) error { return a.grantAgain(ctx, l) })
+	})
+	return contract.None{}, err
+}
+
+// runLanes runs the lanes of all legs until the first ends.
+func (a *Activities) runLanes(ctx context.Context, all []leg, meter *meter) error {
+	var running []*replication.Lanes
+	for _, l := range all {
+		ls, err := a.lanes(ctx, l)
 		if err != nil {
 			return err
 		}
-		var running []*replication.Lanes
-		for _, l := range all {
-			ls, err := a.lanes(ctx, l)
-			if err != nil {
-				return err
-			}
-			running = append(running, ls)
-		}
-		stop := make(chan struct{})
-		defer close(stop)
-		go a.watchLanes(ctx, all, running, meter, stop)
-		g, together := errgroup.WithContext(ctx) // the legs go together: the first to end ends all
-		for _, ls := range running {
-			g.Go(func() error { return ls.Run(together) })
-		}
-		return granted(all, g.Wait(), func(l leg) error { return a.grantAgain(ctx, l) })
-	})
-	return contract.None{}, err
+		running = append(running, ls)
+	}
+	stop := make(chan struct{})
+	defer close(stop)
+	go a.watchLanes(ctx, all, running, meter, stop)
+	g, together := errgroup.WithContext(ctx) // the legs go together: the first to end ends all
+	for _, ls := range running {
+		g.Go(func() error { return ls.Run(together) })
+	}
+	return g.Wait()
 }
 
 // grantAgain gives the lanes of a leg their role again, if it is there.
@@ -60,21 +68,36 @@ func (a *Activities) grantAgain(ctx context.Context, l leg) error {
 	return to.GrantApplierAgain(ctx, l.To.ID, l.Migration, l.Direction)
 }
 
-// granted deals with lanes that the target refused: where their role is there it is given
-// to them again, and they begin again.
-func granted(legs []leg, err error, again func(leg) error) error {
-	if !failure.HasCode(err, "lane.refused") {
-		return err
-	}
-	for _, l := range legs {
-		switch e := again(l); {
-		case failure.HasCode(e, "grant.void"): // their work is over
+// How lanes get their role again.
+const (
+	grantPause = time.Second // in front of their new beginning
+	grantHeld  = time.Minute // lanes that ran so long had their role
+)
+
+// granting runs lanes. Those that the target refuses although their role is there get it
+// again and begin again, at most [mostGrants] times in a row: then the refusal stands.
+func granting(ctx context.Context, run func() ([]leg, error), again func(leg) error) error {
+	for given := 0; ; given++ {
+		began := time.Now()
+		legs, err := run()
+		if time.Since(began) >= grantHeld {
+			given = 0
+		}
+		if given == mostGrants || !failure.HasCode(err, "lane.refused") {
 			return err
-		case e != nil:
-			return e
+		}
+		for _, l := range legs {
+			switch e := again(l); {
+			case failure.HasCode(e, "grant.void"): // their work is over
+				return err
+			case e != nil:
+				return e
+			}
+		}
+		if err := pause.For(ctx, grantPause); err != nil {
+			return err
 		}
 	}
-	return failure.New(failure.Transient, "lane.granted", "the target did not know of the lanes' role: %w", err)
 }
 
 // watchLanes keeps the meter, and the gate's source, at what the lanes say, until
