@@ -25,6 +25,7 @@ type asked struct {
 	Ask   string      `json:"ask"`
 	Error string      `json:"error,omitempty"`
 
+	move    chunk.MigrationID
 	refusal error // whose text Error is
 }
 
@@ -139,9 +140,7 @@ func (q *asking) each(ctx context.Context, list []asked) ([]asked, error) {
 	for first := true; ; first = false {
 		waiting := 0
 		for i := range list {
-			if err := q.lookAgain(ctx, &list[i], !first); err != nil {
-				return list, err
-			}
+			q.lookAgain(ctx, &list[i], !first)
 			if list[i].notNow() && list[i].Phase == chunk.Switching {
 				waiting++
 			}
@@ -159,14 +158,21 @@ func (q *asking) each(ctx context.Context, list []asked) ([]asked, error) {
 }
 
 // lookAgain asks a move that refused for what is possible by now. Where it is where it was the
-// refusal stands, except that of a switch which was waited for.
-func (q *asking) lookAgain(ctx context.Context, x *asked, waited bool) error {
+// refusal stands, except that of a switch which was waited for. A move that cannot be looked at
+// keeps nobody else from being asked, and another one of its chunk is left alone.
+func (q *asking) lookAgain(ctx context.Context, x *asked, waited bool) {
 	if q.again == nil || !x.notNow() {
-		return nil
+		return
 	}
 	now, err := q.again(ctx, x.Chunk)
-	if err != nil {
-		return fmt.Errorf("look again at the move of %s: %w", x.Chunk, err)
+	switch {
+	case err != nil:
+		x.answered(fmt.Errorf("look again at the move of %s: %w", x.Chunk, err))
+		return
+	case now.move != x.move:
+		x.answered(failure.New(failure.Invalid, "rebalance.other_move", "this move of %s is over, and another one has begun", x.Chunk).
+			WithHint("drover migrate list shows both; the newer one was asked for nothing"))
+		return
 	}
 	moved := now.Phase != x.Phase || now.Ask != x.Ask
 	x.Phase, x.Ask = now.Phase, now.Ask
@@ -177,7 +183,6 @@ func (q *asking) lookAgain(ctx context.Context, x *asked, waited bool) error {
 	case moved, waited && x.Phase == chunk.Switching:
 		x.answered(q.ask(ctx, *x))
 	}
-	return nil
 }
 
 // printAsked shows what each move was asked for; it fails when one refused.
@@ -224,7 +229,7 @@ func movesOf(ctx context.Context, store *metadata.Store, id, update string) ([]a
 		if !ok || m.CreatedAt.Before(all[at].OpenedAt) {
 			continue
 		}
-		r, err := store.Route(ctx, p.Chunk)
+		r, err := served(ctx, store, p.Chunk)
 		if err != nil {
 			return nil, err
 		}
@@ -244,17 +249,32 @@ func moveOf(ctx context.Context, store *metadata.Store, id chunk.ID, update stri
 	if err != nil {
 		return asked{}, err
 	}
-	r, err := store.Route(ctx, id)
+	r, err := served(ctx, store, id)
 	if err != nil {
 		return asked{}, err
 	}
 	return askOf(m, r, update), nil
 }
 
+// routes finds who serves a chunk.
+type routes interface {
+	Route(ctx context.Context, id chunk.ID) (chunk.Route, error)
+}
+
+// served is the route of a chunk; without a placement when others serve what it was split or
+// merged into.
+func served(ctx context.Context, from routes, id chunk.ID) (chunk.Route, error) {
+	r, err := from.Route(ctx, id)
+	if failure.HasCode(err, "chunk.unknown") {
+		return chunk.Route{}, nil
+	}
+	return r, err
+}
+
 // askOf gives what a move is asked for: where the way back is wanted, one that has not
 // switched, or went back already, is given up, and its copy goes.
 func askOf(m metadata.Migration, r chunk.Route, update string) asked {
-	x := asked{Chunk: m.Chunk.ID, Phase: m.Phase, Ask: update}
+	x := asked{Chunk: m.Chunk.ID, Phase: m.Phase, Ask: update, move: m.ID}
 	past := m.Phase == chunk.BurnIn || m.Phase == chunk.Completing || m.Phase == chunk.Done
 	if update == contract.RollbackUpdate && (!past || r.Placement.ID == m.Source.ID) {
 		x.Ask = contract.AbortUpdate

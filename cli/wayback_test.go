@@ -136,6 +136,61 @@ func TestRollbackAsksForWhatIsPossibleNow(t *testing.T) {
 	})
 }
 
+// TestRowThatCannotBeLookedAtHoldsUpNoOther, and the next move of a chunk is not asked
+// for what was wanted of the one before.
+func TestRowThatCannotBeLookedAtHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+
+	asks := map[chunk.ID]int{}
+	q := asking{
+		tell: func(string, ...any) {},
+		again: func(_ context.Context, id chunk.ID) (asked, error) {
+			switch id {
+			case "shop/0001":
+				return asked{}, errors.New("metadata is away")
+			case "shop/0002":
+				return asked{Chunk: id, Phase: chunk.Importing, Ask: contract.AbortUpdate, move: 8}, nil
+			default:
+				return asked{Chunk: id, Phase: chunk.BurnIn, Ask: contract.RollbackUpdate, move: 3}, nil
+			}
+		},
+		ask: func(_ context.Context, x asked) error {
+			if asks[x.Chunk]++; x.Phase != chunk.BurnIn {
+				return errInSwitch
+			}
+			return nil
+		},
+	}
+	var list []asked
+	for i, id := range []chunk.ID{"shop/0001", "shop/0002", "shop/0003"} {
+		list = append(list, asked{Chunk: id, Phase: chunk.Switching, Ask: contract.AbortUpdate, move: chunk.MigrationID(i + 1)})
+	}
+	list, err := q.each(t.Context(), list)
+	require.NoError(t, err)
+	require.Contains(t, list[0].Error, "metadata is away")
+	require.True(t, failure.HasCode(list[1].refusal, "rebalance.other_move"))
+	require.Empty(t, list[2].Error)
+	require.Equal(t, map[chunk.ID]int{"shop/0001": 1, "shop/0002": 1, "shop/0003": 2}, asks)
+}
+
+// split is a chunk that others serve now.
+type split struct{}
+
+// Route implements [routes].
+func (split) Route(context.Context, chunk.ID) (chunk.Route, error) {
+	return chunk.Route{}, failure.New(failure.Invalid, "chunk.unknown", "gone")
+}
+
+// TestSplitChunkIsAskedForItsWayBack: its name has no route once the split is published.
+func TestSplitChunkIsAskedForItsWayBack(t *testing.T) {
+	t.Parallel()
+
+	r, err := served(t.Context(), split{}, "shop/0001")
+	require.NoError(t, err)
+	m := metadata.Migration{ID: 5, Chunk: chunk.Chunk{ID: "shop/0001"}, Source: chunk.Placement{ID: 1}, Phase: chunk.BurnIn}
+	require.Equal(t, asked{Chunk: "shop/0001", Phase: chunk.BurnIn, Ask: contract.RollbackUpdate, move: 5}, askOf(m, r, contract.RollbackUpdate))
+}
+
 // TestWhatAMoveIsAskedFor, by where it is and who serves.
 func TestWhatAMoveIsAskedFor(t *testing.T) {
 	t.Parallel()
