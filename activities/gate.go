@@ -133,7 +133,7 @@ func (a *Activities) measure(ctx context.Context, in contract.GateInput, waivers
 
 // gateLag sends a marker through the lanes and takes the time.
 func (a *Activities) gateLag(ctx context.Context, in contract.GateInput) contract.Check {
-	source := "a marker from " + in.From.Shard + " through every lane to " + in.To.Shard
+	source := "a marker from " + in.From.Shard + " through the lanes to " + in.To.Shard
 	if in.ReadOnly {
 		word, _, ok, err := a.lanesWord(ctx, in.DirectionInput)
 		if err == nil && !ok {

@@ -8,7 +8,7 @@ import (
 	"drover/contract"
 )
 
-// Lag is check (1): how long a marker takes from the source through every lane.
+// Lag is check (1): how long a marker takes from the source through all that apply its direction.
 func Lag(b Bound, lag time.Duration, source string, err error) contract.Check {
 	c := bounded(1, lagCheck, b)
 	c.Source = source

@@ -109,8 +109,10 @@ func abortOwners(ctx context.Context, client *mongo.Client, sessions Sessions, m
 	}
 }
 
-// AbortOwners aborts the open transactions of a direction's owners, exactly. It takes
-// no lane away: an owner that lives begins its batch again.
+// AbortOwners aborts the open transactions of the sessions in which a direction's owners
+// saved last. It takes no lane away: an owner that lives begins its batch again. A session
+// goes back to its driver's pool behind each batch: another batch that has it by now, of
+// whatever the same client does, is aborted too and begins again as well.
 func AbortOwners(ctx context.Context, client *mongo.Client, sessions Sessions, m chunk.MigrationID, direction chunk.AttemptID) error {
 	all, err := ReadCheckpoints(ctx, client, m, direction)
 	if err != nil {

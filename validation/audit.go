@@ -195,7 +195,7 @@ func (a *Auditor) sums(ctx context.Context, collection string, r *AuditResult) e
 	}
 }
 
-// mark writes a marker that every lane has passed.
+// mark writes a marker that the lane of the placement has passed.
 func (a *Auditor) mark(ctx context.Context) (Mark, error) {
 	m, err := a.Markers.Write(ctx)
 	if err == nil {

@@ -123,7 +123,7 @@ func (m *Mirror) Round(ctx context.Context, commands []bson.Raw) (out Mirrored, 
 	return out, nil
 }
 
-// mark writes a marker that every lane has passed.
+// mark writes a marker that the lane of the placement has passed.
 func (m *Mirror) mark(ctx context.Context) (Mark, error) {
 	k, err := m.Markers.Write(ctx)
 	if err == nil {

@@ -26,7 +26,7 @@ type run struct {
 	*Validator
 	result   Result
 	suspects map[docKey]*suspect
-	mark     Mark // the last one written, passed by every lane, in a watch once there is something to compare
+	mark     Mark // the last one written, passed by the lane, in a watch once there is something to compare
 	round    int
 	started  time.Time
 }
@@ -299,7 +299,7 @@ func (r *run) report(ctx context.Context, collection string) {
 const idsAtOnce = 500
 
 // CompareIDs compares some documents as they are now. It is for the fence, where
-// nothing is written and every lane has passed the last event: each difference
+// nothing is written and the lane has passed the last event: each difference
 // is a mismatch.
 func (v *Validator) CompareIDs(ctx context.Context, collection string, ids []bson.RawValue) ([]Mismatch, error) {
 	now := time.Now()

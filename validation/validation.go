@@ -3,7 +3,7 @@
 // a pinned snapshot.
 //
 // Both sides are read between two markers, V1 and V2, that are written to the
-// source: the reads begin when every lane has passed V1 and end before V2 is
+// source: the reads begin when the lane has passed V1 and end before V2 is
 // written. A document that has no event in the captured log between the two did
 // not change on the source in that time, nor did any lane change it on the
 // target, so both sides must hold the same bytes. One that has an event is busy:
@@ -56,7 +56,7 @@ type Markers interface {
 	// written after the call, and for its place in the captured log. Code where that takes
 	// long: [Uncaptured].
 	Write(ctx context.Context) (Mark, error)
-	// Passed returns when every lane has passed the marker's place, by a majority read.
+	// Passed returns when the lane has passed the marker's place, by a majority read.
 	Passed(ctx context.Context, m Mark) error
 }
 

@@ -141,7 +141,7 @@ func (o *watch) once(ctx context.Context) (behind bool, err error) {
 	return !reached, o.report(ctx, r)
 }
 
-// compare compares the suspects between the last marker, once every lane has passed it,
+// compare compares the suspects between the last marker, once the lane has passed it,
 // and the next one.
 func (o *watch) compare(ctx context.Context, r *WatchReport) error {
 	late, err := o.passMark(ctx, o.mark)
