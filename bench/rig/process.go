@@ -35,7 +35,8 @@ func (r *Rig) start(args ...string) (*process, error) {
 	defer func() { _ = f.Close() }()         // the process has its own
 	cmd := exec.Command(r.o.Binary, args...) //nolint:gosec,noctx // our own binary; it is ended by hand
 	cmd.Env = append(os.Environ(), "DROVER_STACK="+filepath.Join(r.o.Dir, devstack.StateFile),
-		"DROVER_AUTH=false", "DROVER_GATE_LAG=1s", "DROVER_GATE_LATENCY=1m", "DROVER_GATE_ELECTION_QUIET=0s") // a switch must be tried, also on a machine that is busy
+		"DROVER_AUTH=false", "DROVER_GATE_LAG=1s", "DROVER_GATE_LATENCY=1m", "DROVER_GATE_ELECTION_QUIET=0s",
+		"DROVER_IMPORT_LATENCY=0") // a switch must be tried, also on a machine that is busy
 	cmd.Stdout, cmd.Stderr = f, f
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {

@@ -101,7 +101,8 @@ func (f *fleet) found(first func()) {
 		"DROVER_S3_ACCESS_KEY="+bucket.AccessKey, "DROVER_S3_SECRET_KEY="+bucket.SecretKey,
 		"DROVER_TEMPORAL_ADDRESS="+address, "DROVER_TEMPORAL_NAMESPACE="+namespace, "DROVER_SECRET="+f.secret,
 		"DROVER_AUTH=false",
-		"DROVER_FENCE_DEADLINE=3s", "DROVER_SWITCH_WAIT=5s", "DROVER_GATE_LAG=1s", "DROVER_GATE_LATENCY=1m", "DROVER_GATE_ELECTION_QUIET=0s") // the machine may be busy: no test is about speed
+		"DROVER_FENCE_DEADLINE=3s", "DROVER_SWITCH_WAIT=5s", "DROVER_GATE_LAG=1s", "DROVER_GATE_LATENCY=1m", "DROVER_GATE_ELECTION_QUIET=0s",
+		"DROVER_IMPORT_LATENCY=0") // the machine may be busy: no test is about speed
 	ctx := t.Context()
 	var err error
 	f.store, err = metadata.Open(ctx, dsn)
