@@ -100,8 +100,8 @@ func TestHeldRequestsAreExpected(t *testing.T) {
 		defer e.room.mu.Unlock()
 		return e.room.waiting == 1
 	}, waitFor, tick)
-	require.False(t, serving.pool.Gate().State().Expecting)
+	require.Zero(t, serving.pool.Gate().State().Expecting)
 	m.state(chunk.AttemptAborted)
 	require.ErrorIs(t, <-found, mongo.ErrNoDocuments)
-	require.True(t, serving.pool.Gate().State().Expecting)
+	require.NotZero(t, serving.pool.Gate().State().Expecting)
 }

@@ -110,9 +110,9 @@ func abortOwners(ctx context.Context, client *mongo.Client, sessions Sessions, m
 }
 
 // AbortOwners aborts the open transactions of the sessions in which a direction's owners
-// saved last. It takes no lane away: an owner that lives begins its batch again. A session
-// goes back to its driver's pool behind each batch: another batch that has it by now, of
-// whatever the same client does, is aborted too and begins again as well.
+// saved last. It takes no lane away: an owner that lives begins its batch again. A lane that
+// ended has given its session back to its driver's pool: what the same client does in it by
+// now is aborted too.
 func AbortOwners(ctx context.Context, client *mongo.Client, sessions Sessions, m chunk.MigrationID, direction chunk.AttemptID) error {
 	all, err := ReadCheckpoints(ctx, client, m, direction)
 	if err != nil {

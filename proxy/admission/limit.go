@@ -333,8 +333,8 @@ func (g *Gate) Leave(p Pass, o Outcome, took time.Duration) {
 // State is what a gate shows.
 type State struct {
 	Reads, Writes Crowd
-	Breaker       string // "closed", "open" or "returning"
-	Expecting     bool   // requests that were held come: no probe begins
+	Breaker       string    // "closed", "open" or "returning"
+	Expecting     time.Time // until then requests that were held come: no probe begins
 }
 
 // Crowd is one kind's requests.
@@ -348,6 +348,6 @@ func (g *Gate) State() State {
 	now := g.now()
 	return State{
 		Reads: crowd(&g.sides[Reads]), Writes: crowd(&g.sides[Writes]), Breaker: g.breaker.word(now, g.cfg.Step),
-		Expecting: now.Before(g.sides[Reads].knee.hushed),
+		Expecting: g.sides[Reads].knee.hushed,
 	}
 }
