@@ -429,7 +429,7 @@ func (p reportsPort) Diverged(ctx context.Context, r replication.Report) error {
 	return p.Quarantine(ctx, r)
 }
 
-// ReplicateUntilInSync waits until a marker goes through every lane within the
+// ReplicateUntilInSync waits until a marker goes through the lane of every leg within the
 // lag that counts as in sync, three times in a row.
 func (a *Activities) ReplicateUntilInSync(ctx context.Context, in contract.DirectionInput) (contract.SyncResult, error) {
 	var last time.Duration

@@ -1,24 +1,19 @@
 package proxy
 
 import (
-	"math"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// Answer buckets of a shard: each is answerStep times as wide as the one before, fine
-// enough to see a tail grow by a fifth.
-const (
-	answerFirst   = 100 * time.Microsecond
-	answerStep    = 1.1
-	answerBuckets = 120 // the last begins at about 8 s
-)
+// answerBuckets is how many there are; the last begins at about 8 s.
+const answerBuckets = 120
+
+// answerScale is fine enough to see a tail grow by a fifth.
+var answerScale = scale{first: 100 * time.Microsecond, step: 1.1, buckets: answerBuckets}
 
 // AnswerEdge is the upper edge of a bucket of [Answers.Took].
-func AnswerEdge(bucket int) time.Duration {
-	return time.Duration(float64(answerFirst) * math.Pow(answerStep, float64(bucket)))
-}
+func AnswerEdge(bucket int) time.Duration { return answerScale.edge(bucket) }
 
 // Answers counts what requests to one shard took since the proxy began: on the shard and
 // in the queue for it, without the time that they were held for a switch.
@@ -38,11 +33,7 @@ func (a *answers) count(shard string, took time.Duration) {
 	if !ok {
 		counts, _ = a.by.LoadOrStore(shard, new([answerBuckets]atomic.Int64))
 	}
-	bucket := 0
-	if took > answerFirst {
-		bucket = min(answerBuckets-1, int(math.Ceil(math.Log(float64(took)/float64(answerFirst))/math.Log(answerStep))))
-	}
-	counts.(*[answerBuckets]atomic.Int64)[bucket].Add(1) //nolint:forcetypeassert // as it was stored
+	counts.(*[answerBuckets]atomic.Int64)[answerScale.bucket(took)].Add(1) //nolint:forcetypeassert // as it was stored
 }
 
 // list gives all of them.

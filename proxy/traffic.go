@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"context"
-	"math"
 	"math/bits"
 	"sync"
 	"time"
@@ -10,20 +9,18 @@ import (
 	"drover/chunk"
 )
 
-// Latency buckets of a placement's traffic: each is trafficStep times as wide as
-// the one before.
+// Bounds of a placement's traffic.
 const (
-	trafficFirst   = 100 * time.Microsecond
-	trafficStep    = 1.25
-	trafficBuckets = 60   // the last begins at about 50 s
+	trafficBuckets = 60   // of latencies; the last begins at about 50 s
 	trafficSeconds = 60   // how far back it looks
 	oldestOpen     = 1000 // of so many cursors the age is looked at
 )
 
+// trafficScale is that of a placement's latencies.
+var trafficScale = scale{first: 100 * time.Microsecond, step: 1.25, buckets: trafficBuckets}
+
 // TrafficEdge is the upper edge of a bucket of [Traffic.Latency].
-func TrafficEdge(bucket int) time.Duration {
-	return time.Duration(float64(trafficFirst) * math.Pow(trafficStep, float64(bucket)))
-}
+func TrafficEdge(bucket int) time.Duration { return trafficScale.edge(bucket) }
 
 // Traffic is what a proxy sent to one placement within the last minute, as the
 // placement answered: without the time that a request was held.
@@ -93,10 +90,7 @@ type trafficMeter struct {
 
 // observe counts one answer of the placement to a request of which l is known.
 func (m *trafficMeter) observe(now time.Time, took time.Duration, failed bool, l *legs) {
-	bucket := 0
-	if took > trafficFirst {
-		bucket = min(trafficBuckets-1, int(math.Ceil(math.Log(float64(took)/float64(trafficFirst))/math.Log(trafficStep))))
-	}
+	bucket := trafficScale.bucket(took)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.ring == nil {

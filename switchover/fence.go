@@ -191,7 +191,7 @@ func (f *fence) drain(ctx context.Context) error {
 	return f.Stops.At(ctx, "switch.drained")
 }
 
-// catchUp writes a marker and waits until every lane has passed it.
+// catchUp writes a marker and waits until the lane of every leg has passed it.
 func (f *fence) catchUp(ctx context.Context, kind chunk.MarkerKind) error {
 	m := chunk.Marker{
 		Kind: kind, Migration: f.at.Migration, Attempt: f.at.ID,
