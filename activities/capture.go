@@ -18,11 +18,11 @@ import (
 // RunCapture reads one shard's changes into its captured log until it is
 // cancelled or another one takes over.
 func (a *Activities) RunCapture(ctx context.Context, in contract.CaptureInput) (contract.None, error) {
-	sh, err := a.Store.Shard(ctx, in.Shard)
+	set, err := a.Sides.Set(ctx, in.Shard)
 	if err != nil {
 		return contract.None{}, err
 	}
-	conn, err := shard.Connect(ctx, sh, chunk.CaptureUser, a.Secret, shard.Options{
+	conn, err := shard.Connect(ctx, set.Shard(), chunk.CaptureUser, a.Secret, shard.Options{
 		AppName: "drover-capture", ReadPreference: readpref.SecondaryPreferred(),
 	})
 	if err != nil {
@@ -34,7 +34,7 @@ func (a *Activities) RunCapture(ctx context.Context, in contract.CaptureInput) (
 		Positions: positionsPort{a.Store, a.Owner}, Stragglers: stragglersPort{a.Store},
 		Metrics: a.Metrics.Capture, Logger: a.Logger, Stops: a.Stops,
 	}
-	return contract.None{}, beating(ctx, func() any { return in }, c.Run)
+	return contract.None{}, beating(ctx, func() any { return in }, func(ctx context.Context) error { return renewing(ctx, c.Run, set) })
 }
 
 // RunArchive copies one shard's captured log from Kafka to S3 until it is

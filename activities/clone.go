@@ -224,7 +224,7 @@ func (w *cloning) run(ctx context.Context) error {
 		w.clone.State = metadata.CloneReplaying
 	}
 	if w.clone.State == metadata.CloneReplaying {
-		if err := w.replay(ctx); err != nil {
+		if err := renewing(ctx, w.replay, w.to); err != nil {
 			return err
 		}
 		if err := store.SetCloneState(ctx, id, metadata.CloneReplaying, metadata.CloneIndexing); err != nil {

@@ -19,6 +19,7 @@ import (
 	"drover/internal/pause"
 	"drover/metadata"
 	"drover/replication"
+	"drover/shard"
 )
 
 // ReplicateChanges runs the lanes of one direction until a switch closes them,
@@ -42,21 +43,24 @@ func (a *Activities) ReplicateChanges(ctx context.Context, in contract.Direction
 // runLanes runs the lanes of all legs until the first ends.
 func (a *Activities) runLanes(ctx context.Context, all []leg, meter *meter) error {
 	var running []*replication.Lanes
+	var targets []renewable
 	for _, l := range all {
-		ls, err := a.lanes(ctx, l)
+		ls, to, err := a.lanes(ctx, l)
 		if err != nil {
 			return err
 		}
-		running = append(running, ls)
+		running, targets = append(running, ls), append(targets, to)
 	}
 	stop := make(chan struct{})
 	defer close(stop)
 	go a.watchLanes(ctx, all, running, meter, stop)
-	g, together := errgroup.WithContext(ctx) // the legs go together: the first to end ends all
-	for _, ls := range running {
-		g.Go(func() error { return ls.Run(together) })
-	}
-	return g.Wait()
+	return renewing(ctx, func(ctx context.Context) error {
+		g, together := errgroup.WithContext(ctx) // the legs go together: the first to end ends all
+		for _, ls := range running {
+			g.Go(func() error { return ls.Run(together) })
+		}
+		return g.Wait()
+	}, targets...)
 }
 
 // grantAgain gives the lanes of a leg their role again, if it is there.
@@ -290,40 +294,40 @@ func lanesProgress(p *contract.Progress, lanes []replication.Status, rates repli
 	p.LatencyP99MS = float64(rates.Latency.P99.Microseconds()) / 1000
 }
 
-// lanes makes the lanes of a leg with what they need on both shards.
-func (a *Activities) lanes(ctx context.Context, l leg) (*replication.Lanes, error) {
+// lanes makes the lanes of a leg with what they need on both shards, and says which shard they apply to.
+func (a *Activities) lanes(ctx context.Context, l leg) (*replication.Lanes, *shard.Set, error) {
 	in := l.DirectionInput
 	e, err := a.ends(ctx, in)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := a.reopen(ctx, in, e); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := e.to.EnsureApplierRole(ctx, in.To, in.Migration, in.Direction); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	side, err := a.Sides.side(ctx, in.To.Shard)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	applier, err := e.to.Client(chunk.ApplierUser)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	from, windows, err := a.laneStart(ctx, l)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	settled, err := a.settled(ctx, l)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var definitions replication.Definitions
 	if in.OnDDL == contract.FollowOnDDL {
 		definitions = a.definitions(e.to, in.From, in.To)
 	}
-	return replication.NewLanes(replication.Config{
+	ls, err := replication.NewLanes(replication.Config{
 		Direction: replication.Direction{
 			Migration: in.Migration, Attempt: in.Direction, Source: in.From, Target: in.To,
 			Partitions: a.Settings.Partitions, From: from,
@@ -335,6 +339,7 @@ func (a *Activities) lanes(ctx context.Context, l leg) (*replication.Lanes, erro
 		IdleSave:             func() time.Duration { return a.crowd.every(time.Second, longestIdle) },
 		Metrics:              a.Metrics.Lanes, Points: a.Stops, Logger: a.Logger,
 	})
+	return ls, e.to, err
 }
 
 // longestIdle is how rarely the lanes of a crowd save where they stand while only

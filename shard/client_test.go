@@ -87,7 +87,11 @@ func TestWhatIsHeldTakesRenewedFiles(t *testing.T) {
 	require.NoError(t, err)
 	require.Same(t, own, same)
 
+	require.False(t, set.Renewed())
+	require.NoError(t, os.WriteFile(file, []byte("broken"), 0o600))
+	require.False(t, set.Renewed(), "there is nothing to begin anew with")
 	require.NoError(t, os.WriteFile(file, authority(t), 0o600))
+	require.True(t, set.Renewed(), "who waits with a client that was got before waits for ever")
 	require.NotSame(t, admin, set.Admin())
 	newOwn, newData, err := fencer.Node("127.0.0.1:1")
 	require.NoError(t, err)

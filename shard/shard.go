@@ -53,6 +53,11 @@ func (s *Set) admin() *mongo.Client {
 	return c
 }
 
+// Renewed reports whether the files that the shard's address names for TLS were renewed since
+// the set was opened: clients that were got since then may be of former ones, and end when nobody uses
+// them for a while.
+func (s *Set) Renewed() bool { return s.admin() != s.first }
+
 // drover is Drover's own database, as the admin user.
 func (s *Set) drover() *mongo.Database { return s.admin().Database(chunk.SystemDatabase) }
 

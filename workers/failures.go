@@ -51,7 +51,8 @@ func toTemporal(ctx context.Context, err error) error {
 		msg = msg[:maxMessage] + "..."
 	}
 	category := temporal.ApplicationErrorCategoryUnspecified
-	if e.Code == "worker.stopping" || e.Code == "lane.closed" {
+	switch e.Code {
+	case "worker.stopping", "shard.renewed", "lane.closed":
 		category = temporal.ApplicationErrorCategoryBenign
 	}
 	return temporal.NewApplicationErrorWithOptions(msg, e.Code, temporal.ApplicationErrorOptions{
