@@ -1,7 +1,6 @@
 package workflows
 
 import (
-	"cmp"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
@@ -83,10 +82,7 @@ func (m *migration) waitInBurnIn(ctx workflow.Context) (bool, error) {
 		_, err = workflow.AwaitWithTimeout(ctx, max(0, m.burnInUntil.Sub(workflow.Now(ctx))), asked)
 	}
 	m.status.WaitingFor = ""
-	if err != nil {
-		return false, cmp.Or(m.sideFailure(), err)
-	}
-	return !m.rollbackAsked && !m.drillAsked && !rolledBack, nil
+	return !m.rollbackAsked && !m.drillAsked && !rolledBack, err
 }
 
 // drill switches back to the old placement and forth again, and compares both after
@@ -105,7 +101,7 @@ func (m *migration) drill(ctx workflow.Context) (err error) {
 		m.drilling = false
 		report.EndedAt, report.Outcome = workflow.Now(ctx), "passed"
 		if err != nil {
-			report.Outcome = "stopped: " + flow.Cause(err)
+			report.Outcome = "stopped: " + flow.Cause(m.reason(err))
 		}
 		m.show(ctx)
 	}()

@@ -119,8 +119,8 @@ func (m *migration) startLanes(ctx workflow.Context) {
 	workflow.GoNamed(root, "lanes", func(ctx workflow.Context) { // the main line must learn at once when they end
 		l.err = asTold(ctx, l.told, future.Get(ctx, nil))
 		l.ended = true
-		if l.failure() != nil && m.lanes == l && m.cancelStep != nil && !m.inWindow {
-			m.cancelStep()
+		if m.lanes == l {
+			m.endStep(l.failure())
 		}
 	})
 }

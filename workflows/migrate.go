@@ -69,6 +69,7 @@ type migration struct {
 	verifier       *verifier
 
 	cancelStep    workflow.CancelFunc // ends the running step early
+	ending        error               // of what runs beside the step, and has ended it
 	paused        bool
 	inWindow      bool // between prepare and its outcome: nothing may interrupt
 	abortReason   string
@@ -208,7 +209,7 @@ func (m *migration) do(ctx workflow.Context, s step) error {
 			}
 		}
 		stepCtx, cancel := workflow.WithCancel(ctx)
-		m.cancelStep = cancel
+		m.cancelStep, m.ending = cancel, nil
 		err := m.recordPhase(stepCtx, s.phase)
 		if err == nil {
 			err = m.restartSlices(stepCtx)
@@ -326,13 +327,22 @@ func (m *migration) waitForOperator(ctx workflow.Context, s step, cause error) e
 	return err
 }
 
-// reason is why a step ended: one that was cancelled because of what runs beside it
-// says nothing itself.
-func (m *migration) reason(cause error) error {
-	if err := m.sideFailure(); err != nil && temporal.IsCanceledError(cause) {
-		return err
+// endStep ends the running step because of what runs beside it, but where nothing may
+// be interrupted.
+func (m *migration) endStep(cause error) {
+	if cause != nil && m.cancelStep != nil && !m.inWindow {
+		m.ending = cause
+		m.cancelStep()
 	}
-	return cause
+}
+
+// reason is why a step ended: one that was cancelled because of what runs beside it
+// says nothing itself. That may run again meanwhile, as behind a publish.
+func (m *migration) reason(cause error) error {
+	if !temporal.IsCanceledError(cause) {
+		return cause
+	}
+	return cmp.Or(m.ending, m.sideFailure(), cause)
 }
 
 // sideFailure is why what runs beside the steps ended: the lanes, else the

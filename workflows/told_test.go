@@ -19,27 +19,28 @@ import (
 // the steps does not end as cancelled when it is cancelled, but with an error.
 type standstill struct {
 	interceptor.WorkerInterceptorBase
-	err error
+	err error  // nil: nothing stands still yet
+	of  string // activity; empty: all that run beside the steps
 }
 
 // InterceptWorkflow implements [interceptor.WorkerInterceptor].
 func (s *standstill) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
-	return &stillInbound{interceptor.WorkflowInboundInterceptorBase{Next: next}, s.err}
+	return &stillInbound{interceptor.WorkflowInboundInterceptorBase{Next: next}, s}
 }
 
 type stillInbound struct {
 	interceptor.WorkflowInboundInterceptorBase
-	err error
+	still *standstill
 }
 
 // Init implements [interceptor.WorkflowInboundInterceptor].
 func (i *stillInbound) Init(out interceptor.WorkflowOutboundInterceptor) error {
-	return i.Next.Init(&stillOutbound{interceptor.WorkflowOutboundInterceptorBase{Next: out}, i.err})
+	return i.Next.Init(&stillOutbound{interceptor.WorkflowOutboundInterceptorBase{Next: out}, i.still})
 }
 
 type stillOutbound struct {
 	interceptor.WorkflowOutboundInterceptorBase
-	err error
+	still *standstill
 }
 
 // ExecuteActivity implements [interceptor.WorkflowOutboundInterceptor].
@@ -47,7 +48,9 @@ func (o *stillOutbound) ExecuteActivity(ctx workflow.Context, name string, args 
 	f := o.Next.ExecuteActivity(ctx, name, args...)
 	switch name {
 	case contract.ReplicateChanges.Name, contract.VerifyChanges.Name, contract.WatchSwitch.Name:
-		return stillFuture{f, o.err}
+		if o.still.of == "" || o.still.of == name {
+			return stillFuture{f, o.still}
+		}
 	}
 	return f
 }
@@ -55,14 +58,14 @@ func (o *stillOutbound) ExecuteActivity(ctx workflow.Context, name string, args 
 // stillFuture ends with an error where it was cancelled.
 type stillFuture struct {
 	workflow.Future
-	err error
+	still *standstill
 }
 
 // Get implements [workflow.Future].
 func (f stillFuture) Get(ctx workflow.Context, v any) error {
 	err := f.Future.Get(ctx, v)
-	if temporal.IsCanceledError(err) {
-		return f.err
+	if temporal.IsCanceledError(err) && f.still.err != nil {
+		return f.still.err
 	}
 	return err
 }
@@ -114,4 +117,62 @@ func toldToEnd(t *testing.T, err error) {
 	require.NoError(t, refused)
 	require.NoError(t, env.GetWorkflowError())
 	require.Equal(t, map[chunk.PlacementID]bool{source.ID: true}, w.dropped)
+}
+
+// TestWhatFailsBehindAPublishIsNamed: the lanes of the new direction, or the verification of the old one,
+// that failed while a rollback was being concluded ran again before the step ended, and
+// the move waited for a person with "burn-in failed: canceled".
+func TestWhatFailsBehindAPublishIsNamed(t *testing.T) {
+	t.Parallel()
+
+	lanes := func(w *world, _ *standstill) {
+		w.failAt, w.failCount = contract.ReplicateChanges.Name, w.calls[contract.ReplicateChanges.Name]+1
+	}
+	verification := func(_ *world, s *standstill) {
+		s.err = temporal.NewNonRetryableApplicationError("a document differs", "validation.mismatch", nil)
+	}
+	for name, fault := range map[string]struct {
+		asked, want string
+		fail        func(*world, *standstill)
+	}{
+		"lanes":            {contract.RollbackUpdate, "a delta met no document", lanes},
+		"verification":     {contract.RollbackUpdate, "a document differs", verification},
+		"lanes of a drill": {contract.DrillUpdate, "a delta met no document", lanes},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, still := newWorld(), &standstill{of: contract.VerifyChanges.Name}
+			env := newEnv(t, w)
+			env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{&workers.Failures{}, still}})
+			env.RegisterDelayedCallback(func() {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				w.concluding = true
+				fault.fail(w, still)
+			}, time.Hour)
+			ask(env, 2*time.Hour, fault.asked, new(error))
+			env.RegisterDelayedCallback(func() {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				w.concluding, still.err = false, nil
+				w.end(env, contract.ConcludeSwitch.Name, contract.None{})
+			}, 3*time.Hour)
+			env.RegisterDelayedCallback(func() {
+				st := status(t, env)
+				require.Contains(t, st.Attention, "burn-in failed: ")
+				require.Contains(t, st.Attention, fault.want)
+				if len(st.Drills) > 0 {
+					require.Contains(t, st.Drills[0].Outcome, fault.want)
+				}
+				require.Equal(t, source.ID, st.Serving.ID)
+			}, 4*time.Hour)
+			ask(env, 5*time.Hour, contract.ResumeUpdate, new(error))
+			ask(env, 6*time.Hour, contract.ApproveUpdate, new(error))
+			ask(env, 7*time.Hour, contract.CompleteUpdate, new(error))
+			start(env, input)
+
+			require.NoError(t, env.GetWorkflowError())
+			require.Equal(t, map[chunk.PlacementID]bool{source.ID: true}, w.dropped)
+		})
+	}
 }

@@ -66,8 +66,8 @@ func (m *migration) startVerifier(ctx workflow.Context) {
 	workflow.GoNamed(root, "verifier", func(ctx workflow.Context) {
 		v.err = asTold(ctx, v.told, future.Get(ctx, nil))
 		v.ended = true
-		if v.failure() != nil && m.verifier == v && m.cancelStep != nil && !m.inWindow {
-			m.cancelStep()
+		if m.verifier == v {
+			m.endStep(v.failure())
 		}
 	})
 }

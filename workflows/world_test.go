@@ -62,6 +62,7 @@ type world struct {
 	crowded    bool            // lanes ran meanwhile
 	ended      map[string]bool // ids of lanes that were cancelled
 	aged       bool            // the metadata tells other states of placements than the move was begun with
+	concluding bool            // the conclusion of a switch does not end by itself
 	noRoom     bool            // on the target, when the move asks first; its second question stays open
 	published  map[chunk.AttemptID]bool
 }
@@ -263,7 +264,9 @@ func (w *world) serveSwitch(env *testsuite.TestWorkflowEnvironment) {
 		}
 		return res, nil
 	})
-	serve(env, w, contract.ConcludeSwitch, func(contract.AttemptRef) (contract.None, error) { return contract.None{}, nil })
+	serve(env, w, contract.ConcludeSwitch, func(contract.AttemptRef) (contract.None, error) {
+		return contract.None{}, w.unless(!w.concluding)
+	})
 }
 
 // start runs the workflow.
