@@ -164,6 +164,7 @@ func homes(routes []chunk.Route, keys chunk.Range) []shard.Home {
 
 // takeGrants drops every grant of the placement and sees that all members know.
 func (a *Activities) takeGrants(ctx context.Context, side *Side, p chunk.Placement) error {
+	defer side.Forget(p)
 	for _, access := range []switchover.Access{switchover.Writes, switchover.Reads} {
 		if _, err := side.DropGrants(ctx, p, math.MaxInt64, access); err != nil {
 			return err

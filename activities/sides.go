@@ -174,6 +174,16 @@ func (s *Side) DropGrants(ctx context.Context, p chunk.Placement, a chunk.Attemp
 	return len(cut.Dropped), nil
 }
 
+// Forget implements [switchover.Side].
+func (s *Side) Forget(p chunk.Placement) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.foreseen, p.ID)
+	for _, access := range []switchover.Access{switchover.Writes, switchover.Reads} {
+		delete(s.cuts, cutKey{p.ID, access})
+	}
+}
+
 // Barrier implements [switchover.Side].
 func (s *Side) Barrier(ctx context.Context, p chunk.Placement, access switchover.Access) ([]string, error) {
 	s.mu.Lock()

@@ -6,6 +6,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"drover/chunk"
+	"drover/shard"
+	"drover/switchover"
 )
 
 // A shard that cannot be dialled once held the lock that all others needed: one dead
@@ -40,4 +44,22 @@ func TestShardThatHangsHoldsUpNoOther(t *testing.T) {
 	require.ErrorContains(t, <-got, "no route")
 	_, err = c.get(t.Context(), "dead", fast)
 	require.NoError(t, err, "a dial that failed is tried again")
+}
+
+// A side lives as long as its worker, and placements' numbers are never used again.
+func TestFenceLeavesNothingInMemory(t *testing.T) {
+	t.Parallel()
+
+	s := &Side{cuts: map[cutKey]shard.Cut{}, foreseen: map[chunk.PlacementID][]shard.Grant{}}
+	for id := range chunk.PlacementID(2) {
+		s.foreseen[id] = []shard.Grant{{Attempt: 1}}
+		s.cuts[cutKey{id, switchover.Writes}], s.cuts[cutKey{id, switchover.Reads}] = shard.Cut{}, shard.Cut{}
+	}
+	s.Forget(chunk.Placement{ID: 1})
+	require.Len(t, s.foreseen, 1)
+	require.Contains(t, s.foreseen, chunk.PlacementID(0), "another chunk's fence may be under way")
+	require.Len(t, s.cuts, 2)
+	s.Forget(chunk.Placement{ID: 0})
+	require.Empty(t, s.foreseen)
+	require.Empty(t, s.cuts)
 }

@@ -70,6 +70,7 @@ func (s *Switcher) Fence(ctx context.Context, id chunk.AttemptID, leases map[str
 		all.leases = leases
 	}
 	f.begin()
+	defer src.Forget(at.Source)
 	err = f.run(ctx, at)
 	return f.timeline(), err
 }

@@ -39,6 +39,7 @@ type fleet struct {
 	ttlBroken bool     // restoring TTL fails at once
 	met       []string // shards that were asked who their primary is
 	paid      []string
+	forgotten []chunk.PlacementID // what a side keeps of a fence
 }
 
 var errDown = errors.New("the shard does not answer")
@@ -196,6 +197,12 @@ func (s *fleetSide) CreateGrants(ctx context.Context, _ chunk.Placement, _ chunk
 }
 
 func (s *fleetSide) Foresee(ctx context.Context, _ chunk.Placement) error { return s.nothing(ctx) }
+
+func (s *fleetSide) Forget(p chunk.Placement) {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	s.f.forgotten = append(s.f.forgotten, p.ID)
+}
 
 func (s *fleetSide) DropGrants(ctx context.Context, p chunk.Placement, _ chunk.AttemptID, _ switchover.Access) (int, error) {
 	return 1, s.call(ctx, func() error { delete(s.f.granted, p.ID); return nil })

@@ -131,6 +131,13 @@ func (f *fan) DropGrants(ctx context.Context, _ chunk.Placement, a chunk.Attempt
 	return sum, err
 }
 
+// Forget implements [Side].
+func (f *fan) Forget(chunk.Placement) {
+	for _, p := range f.parts {
+		p.side.Forget(p.placement)
+	}
+}
+
 // Barrier implements [Side]; see [fan.owe].
 func (f *fan) Barrier(ctx context.Context, _ chunk.Placement, access Access) ([]string, error) {
 	var all []string

@@ -94,6 +94,10 @@ func (s *recordedSide) Barrier(_ context.Context, p chunk.Placement, _ Access) (
 	return []string{s.shard + ":27017"}, s.r.note("barrier p%d on %s", p.ID, s.shard)
 }
 
+func (s *recordedSide) Forget(p chunk.Placement) {
+	_ = s.r.note("forget p%d on %s", p.ID, s.shard)
+}
+
 func (s *recordedSide) Identity(context.Context) (Identity, error) {
 	return Identity{Term: s.r.terms[s.shard], ProcessID: s.shard}, nil
 }
@@ -144,6 +148,9 @@ func TestFanReachesEveryPlacementOnce(t *testing.T) {
 
 	require.NoError(t, src.WriteFence(ctx, at.Source, 9, 0, time.Time{}))
 	require.Equal(t, []string{"fence p1 a9 lease 11 on a", "fence p2 a9 lease 12 on b"}, r.taken())
+
+	src.Forget(at.Source)
+	require.Equal(t, []string{"forget p1 on a", "forget p2 on b"}, r.taken())
 
 	m := chunk.Marker{Kind: chunk.FinalMarker, Migration: 7, Attempt: 9, Placement: 1, Round: 2}
 	require.NoError(t, src.WriteMarker(ctx, m))

@@ -197,6 +197,8 @@ func (s *side) Foresee(context.Context, chunk.Placement) error {
 	return s.call(func() error { return nil })
 }
 
+func (s *side) Forget(chunk.Placement) {}
+
 func (s *side) DropGrants(_ context.Context, p chunk.Placement, keep chunk.AttemptID, access switchover.Access) (n int, err error) {
 	err = s.call(func() error {
 		for a := range keep { // strictly older generations

@@ -74,6 +74,9 @@ type Side interface {
 	// Barrier returns once every data-bearing member refuses access to p. A
 	// member that the majority has seen down is named as owed.
 	Barrier(ctx context.Context, p chunk.Placement, access Access) (owed []string, err error)
+	// Forget ends what Foresee and DropGrants keep in memory for the steps behind them. Without
+	// it they ask once more.
+	Forget(p chunk.Placement)
 	// GrantToData gives the attempt's roles to the proxies' user; a role that
 	// was dropped meanwhile is failure.Lost.
 	GrantToData(ctx context.Context, p chunk.Placement, a chunk.AttemptID) error

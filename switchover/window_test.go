@@ -22,6 +22,7 @@ func TestLanesThatStandStillNeverPublish(t *testing.T) {
 		_, err := f.switcher().Fence(t.Context(), 1, nil)
 		require.True(t, failure.HasCode(err, "switch.deadline"), "%v", err)
 		require.Equal(t, chunk.Fencing, f.state(1), "reads were closed before the lanes had everything")
+		require.Equal(t, []chunk.PlacementID{placementA.ID}, f.forgotten, "a worker kept for ever what each fence had found")
 		err = f.switcher().PublishAndOpen(t.Context(), switchover.PublishInput{Attempt: 1})
 		require.True(t, failure.Is(err, failure.Lost), "%v", err)
 
@@ -43,6 +44,7 @@ func TestNewPrimaryStartsTheFenceAgain(t *testing.T) {
 	timeline, err := f.switcher().Fence(t.Context(), 1, nil)
 	require.NoError(t, err)
 	require.Equal(t, chunk.Closing, f.state(1))
+	require.Equal(t, []chunk.PlacementID{placementA.ID}, f.forgotten)
 	var got []chunk.Marker
 	for _, m := range f.markers {
 		got = append(got, chunk.Marker{Kind: m.Kind, Round: m.Round})
