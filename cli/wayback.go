@@ -25,8 +25,8 @@ type asked struct {
 	Ask   string      `json:"ask"`
 	Error string      `json:"error,omitempty"`
 
-	move    chunk.MigrationID
-	refusal error // whose text Error is
+	move    chunk.MigrationID // that leads; 0: whichever runs
+	refusal error             // whose text Error is
 }
 
 // answered takes what came of asking.
@@ -120,6 +120,7 @@ type asking struct {
 // askThrough asks one move through Temporal.
 func askThrough(s *starter.Starter, in contract.UpdateInput) func(context.Context, asked) error {
 	return func(ctx context.Context, x asked) error {
+		in.Migration = x.move
 		_, err := s.Ask(ctx, x.Chunk, x.Ask, in)
 		return err
 	}
@@ -170,7 +171,7 @@ func (q *asking) lookAgain(ctx context.Context, x *asked, waited bool) {
 		x.answered(fmt.Errorf("look again at the move of %s: %w", x.Chunk, err))
 		return
 	case now.move != x.move:
-		x.answered(failure.New(failure.Invalid, "rebalance.other_move", "this move of %s is over, and another one has begun", x.Chunk).
+		x.answered(failure.New(failure.Invalid, contract.OtherMove, "this move of %s is over, and another one has begun", x.Chunk).
 			WithHint("drover migrate list shows both; the newer one was asked for nothing"))
 		return
 	}
@@ -274,7 +275,7 @@ func served(ctx context.Context, from routes, id chunk.ID) (chunk.Route, error) 
 // askOf gives what a move is asked for: where the way back is wanted, one that has not
 // switched, or went back already, is given up, and its copy goes.
 func askOf(m metadata.Migration, r chunk.Route, update string) asked {
-	x := asked{Chunk: m.Chunk.ID, Phase: m.Phase, Ask: update, move: m.ID}
+	x := asked{Chunk: m.Chunk.ID, Phase: m.Phase, Ask: update, move: m.Lead}
 	past := m.Phase == chunk.BurnIn || m.Phase == chunk.Completing || m.Phase == chunk.Done
 	if update == contract.RollbackUpdate && (!past || r.Placement.ID == m.Source.ID) {
 		x.Ask = contract.AbortUpdate

@@ -9,11 +9,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
 
 	"drover/chunk"
 	"drover/contract"
 	"drover/internal/failure"
 	"drover/metadata"
+	"drover/starter"
 )
 
 // errInSwitch is what a move in the middle of its switch answers.
@@ -168,9 +170,34 @@ func TestRowThatCannotBeLookedAtHoldsUpNoOther(t *testing.T) {
 	list, err := q.each(t.Context(), list)
 	require.NoError(t, err)
 	require.Contains(t, list[0].Error, "metadata is away")
-	require.True(t, failure.HasCode(list[1].refusal, "rebalance.other_move"))
+	require.True(t, failure.HasCode(list[1].refusal, contract.OtherMove))
 	require.Empty(t, list[2].Error)
 	require.Equal(t, map[chunk.ID]int{"shop/0001": 1, "shop/0002": 1, "shop/0003": 2}, asks)
+}
+
+// updated is a Temporal that keeps what it is asked.
+type updated struct {
+	client.Client
+	in contract.UpdateInput
+}
+
+// UpdateWorkflow implements [client.Client].
+func (u *updated) UpdateWorkflow(_ context.Context, o client.UpdateWorkflowOptions) (client.WorkflowUpdateHandle, error) {
+	u.in, _ = o.Args[0].(contract.UpdateInput)
+	return nil, errors.New("no answer")
+}
+
+// TestOnlyTheListedMoveIsAsked: a chunk's workflow id is that of its next move too, which
+// may have begun since the list was read.
+func TestOnlyTheListedMoveIsAsked(t *testing.T) {
+	t.Parallel()
+
+	u := &updated{}
+	ask := askThrough(starter.New(u), contract.UpdateInput{By: "ann"})
+	require.Error(t, ask(t.Context(), asked{Chunk: "shop/0001", Ask: contract.AbortUpdate, move: 7}))
+	require.Equal(t, contract.UpdateInput{By: "ann", Migration: 7}, u.in)
+	require.Error(t, ask(t.Context(), asked{Chunk: "shop/0002", Ask: contract.PauseUpdate}))
+	require.Equal(t, contract.UpdateInput{By: "ann"}, u.in, "a pause of all asks whichever move runs")
 }
 
 // split is a chunk that others serve now.
@@ -181,13 +208,14 @@ func (split) Route(context.Context, chunk.ID) (chunk.Route, error) {
 	return chunk.Route{}, failure.New(failure.Invalid, "chunk.unknown", "gone")
 }
 
-// TestSplitChunkIsAskedForItsWayBack: its name has no route once the split is published.
+// TestSplitChunkIsAskedForItsWayBack: its name has no route once the split is published, and the newest
+// of its legs is not the one that leads.
 func TestSplitChunkIsAskedForItsWayBack(t *testing.T) {
 	t.Parallel()
 
 	r, err := served(t.Context(), split{}, "shop/0001")
 	require.NoError(t, err)
-	m := metadata.Migration{ID: 5, Chunk: chunk.Chunk{ID: "shop/0001"}, Source: chunk.Placement{ID: 1}, Phase: chunk.BurnIn}
+	m := metadata.Migration{ID: 6, Lead: 5, Chunk: chunk.Chunk{ID: "shop/0001"}, Source: chunk.Placement{ID: 1}, Phase: chunk.BurnIn}
 	require.Equal(t, asked{Chunk: "shop/0001", Phase: chunk.BurnIn, Ask: contract.RollbackUpdate, move: 5}, askOf(m, r, contract.RollbackUpdate))
 }
 

@@ -234,12 +234,17 @@ const (
 	CompleteUpdate = "complete" // end burn-in now and drop the placement that does not serve
 )
 
+// OtherMove is the code of a move that is asked for what another one of its chunk was to do.
+const OtherMove = "migration.other_move"
+
 // UpdateInput goes with every update.
 type UpdateInput struct {
 	By     string `json:"by,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	OnDDL  string `json:"onDDL,omitempty"` // of resume: the policy from now on
 	All    bool   `json:"all,omitempty"`   // of pause: every move is asked, and is to go on when that ends
+
+	Migration chunk.MigrationID `json:"migration,omitempty"` // the move that is meant; 0: whichever of the chunk runs
 }
 
 // Status answers the status query.

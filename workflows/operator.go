@@ -72,6 +72,9 @@ func (m *migration) handlers(ctx workflow.Context) error {
 					if err := checkOnDDL(in.OnDDL); err != nil {
 						return refuse("%s", err)
 					}
+					if err := m.mayMean(in.Migration); err != nil {
+						return err
+					}
 					return v.allowed()
 				},
 			})
@@ -101,6 +104,19 @@ func (m *migration) interrupt() {
 // refuse is an update's "no", with what would make it a yes.
 func refuse(format string, args ...any) error {
 	return temporal.NewNonRetryableApplicationError(fmt.Sprintf(format, args...), "migration.not_now", nil)
+}
+
+// mayMean refuses what is asked of another move of the chunk: one that is over, where this
+// one has begun since.
+func (m *migration) mayMean(id chunk.MigrationID) error {
+	switch {
+	case id == 0 || id == m.plan.Migration:
+		return nil
+	case m.plan.Migration == 0:
+		return refuse("it is being registered: whether it is move %d is not known yet", id)
+	default:
+		return temporal.NewNonRetryableApplicationError(fmt.Sprintf("move %d is over, and move %d has begun", id, m.plan.Migration), contract.OtherMove, nil)
+	}
 }
 
 func (m *migration) mayApprove() error {
