@@ -41,24 +41,25 @@ func (v *Validator) placesOf(ctx context.Context, collection string) (places, er
 	return out, nil
 }
 
-// end gives the last cut up to which about most documents lie behind an _id, the next
-// one at least; zero where no cut is left.
-func (p places) end(after bson.RawValue, most int) (until bson.RawValue, err error) {
-	lo := chunk.KeyMin
-	if after.Type != 0 {
-		if lo, err = chunk.EncodeValue(after); err != nil {
-			return until, err
-		}
+// stretch gives the last cut up to which about most documents lie behind an _id, the next
+// one at least, and those before it; zero where no cut is left.
+func (p places) stretch(after bson.RawValue, most int) (until bson.RawValue, within []bson.RawValue, err error) {
+	lo, err := keyOr(after, chunk.KeyMin)
+	if err != nil {
+		return until, nil, err
 	}
 	sum := int64(0)
 	for _, c := range p {
 		if c.key <= lo {
 			continue
 		}
-		if sum += c.Documents; until.Type != 0 && sum > int64(most) {
-			break
+		if sum += c.Documents; until.Type != 0 {
+			if sum > int64(most) {
+				break
+			}
+			within = append(within, until)
 		}
 		until = c.At
 	}
-	return until, nil
+	return until, within, nil
 }

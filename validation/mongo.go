@@ -31,6 +31,7 @@ type group struct {
 	names  []string // as $type names them
 	of     []bson.Type
 	single bool // there is one value only
+	low    any  // a value of the group that next to nothing is below, nil where that is of no use
 }
 
 // types are the types that an _id can have, in MongoDB's order.
@@ -38,13 +39,13 @@ var types = []group{
 	{names: []string{"minKey"}, of: []bson.Type{bson.TypeMinKey}, single: true},
 	{names: []string{"undefined"}, of: []bson.Type{bson.TypeUndefined}, single: true},
 	{names: []string{"null"}, of: []bson.Type{bson.TypeNull}, single: true},
-	{names: []string{"number"}, of: []bson.Type{bson.TypeInt32, bson.TypeInt64, bson.TypeDouble, bson.TypeDecimal128}},
-	{names: []string{"string", "symbol"}, of: []bson.Type{bson.TypeString, bson.TypeSymbol}},
+	{names: []string{"number"}, of: []bson.Type{bson.TypeInt32, bson.TypeInt64, bson.TypeDouble, bson.TypeDecimal128}, low: math.Inf(-1)},
+	{names: []string{"string", "symbol"}, of: []bson.Type{bson.TypeString, bson.TypeSymbol}, low: "\x01"},
 	{names: []string{"object"}, of: []bson.Type{bson.TypeEmbeddedDocument}},
-	{names: []string{"binData"}, of: []bson.Type{bson.TypeBinary}},
-	{names: []string{"objectId"}, of: []bson.Type{bson.TypeObjectID}},
+	{names: []string{"binData"}, of: []bson.Type{bson.TypeBinary}, low: bson.Binary{}},
+	{names: []string{"objectId"}, of: []bson.Type{bson.TypeObjectID}, low: bson.ObjectID{}},
 	{names: []string{"bool"}, of: []bson.Type{bson.TypeBoolean}},
-	{names: []string{"date"}, of: []bson.Type{bson.TypeDateTime}},
+	{names: []string{"date"}, of: []bson.Type{bson.TypeDateTime}, low: bson.DateTime(math.MinInt64)},
 	{names: []string{"timestamp"}, of: []bson.Type{bson.TypeTimestamp}},
 	{names: []string{"dbPointer"}, of: []bson.Type{bson.TypeDBPointer}},
 	{names: []string{"javascript"}, of: []bson.Type{bson.TypeJavaScript}},
@@ -52,42 +53,22 @@ var types = []group{
 	{names: []string{"maxKey"}, of: []bson.Type{bson.TypeMaxKey}, single: true},
 }
 
-// Scan implements [Side].
-func (m *Mongo) Scan(ctx context.Context, r Read, after bson.RawValue, limit int) iter.Seq2[bson.Raw, error] {
-	return func(yield func(bson.Raw, error) bool) {
-		filters, err := m.behind(ctx, r, after)
-		if err != nil {
-			yield(nil, err)
-			return
-		}
-		left := limit
-		for _, filter := range filters {
-			// One more than is wanted: for some types SecantusDB's $gt also finds
-			// the value itself, which must not take the place of another one.
-			for doc, err := range m.find(ctx, r, filter, left+1) {
-				if err == nil && doc.Lookup("_id").Equal(after) {
-					continue
-				}
-				if !yield(doc, err) || err != nil {
-					return
-				}
-				if left--; left == 0 {
-					return
-				}
-			}
-		}
+// behind gives what is to be asked, one after the other, to find what lies behind
+// after, up to until where the server can be told: the rest of its own group of
+// types, which is all that a comparison finds, then every later group.
+func (m *Mongo) behind(ctx context.Context, r Read, after, until bson.RawValue) ([]ask, error) {
+	last := len(types) // the group of until, where the server can be told
+	plain, err := m.isPlain(ctx, r, until)
+	if err != nil {
+		return nil, err
 	}
-}
-
-// behind gives the filters that one after the other find what lies behind after, up to
-// r.Until where the server can be told: the rest of its own group of types, which is
-// all that a comparison finds, then every later group.
-func (m *Mongo) behind(ctx context.Context, r Read, after bson.RawValue) ([]bson.D, error) {
-	last, err := m.lastGroup(ctx, r)
-	if err != nil || after.Type == 0 && last == len(types) {
-		return []bson.D{{}}, err
+	if plain {
+		last = groupOf(until.Type)
 	}
-	var filters []bson.D
+	if after.Type == 0 && !plain {
+		return []ask{{filter: bson.D{}}}, nil
+	}
+	var asks []ask
 	own := -1
 	if after.Type != 0 {
 		if own = groupOf(after.Type); own < 0 {
@@ -98,26 +79,44 @@ func (m *Mongo) behind(ctx context.Context, r Read, after bson.RawValue) ([]bson
 			return nil, err
 		}
 		if rest != nil && own == last {
-			rest[0].Value = append(rest[0].Value.(bson.D), bson.E{Key: "$lte", Value: r.Until}) //nolint:forcetypeassert // lastGroup gives no group with other filters
+			rest[0].Value = append(rest[0].Value.(bson.D), bson.E{Key: "$lte", Value: until}) //nolint:forcetypeassert // plain values have no other filters
 		}
 		if rest != nil {
-			filters = append(filters, rest)
+			asks = append(asks, ask{filter: rest, after: after, ordered: isOrdered(after)})
 		}
 	}
-	var between []string
-	for n := own + 1; n < last; n++ {
-		between = append(between, types[n].names...)
-	}
-	if len(between) > 0 {
-		filters = append(filters, bson.D{{Key: "_id", Value: bson.D{{Key: "$type", Value: between}}}})
+	if own+1 < last {
+		asks = append(asks, ask{filter: between(own, last)})
 	}
 	if own < last && last < len(types) {
 		if slices.Contains(types[last].of, bson.TypeDouble) {
-			filters = append(filters, bson.D{{Key: "_id", Value: math.NaN()}})
+			asks = append(asks, ask{filter: bson.D{{Key: "_id", Value: math.NaN()}}})
 		}
-		filters = append(filters, bson.D{{Key: "_id", Value: bson.D{{Key: "$lte", Value: r.Until}}}})
+		asks = append(asks, ask{filter: bson.D{{Key: "_id", Value: bson.D{{Key: "$lte", Value: until}}}}, ordered: isOrdered(until)})
 	}
-	return filters, nil
+	return asks, nil
+}
+
+// between gives the filter for the groups of types between two of which one, or neither,
+// is none. Beside the types it says what holds of all of them, and not of the other
+// group: SecantusDB looks types up in the whole collection, and that in an index.
+func between(own, last int) bson.D {
+	var names []string
+	for _, g := range types[own+1 : last] {
+		names = append(names, g.names...)
+	}
+	filter := bson.D{{Key: "$type", Value: names}}
+	var other any
+	switch {
+	case own < 0:
+		other = types[last].low
+	case last == len(types):
+		other = types[own].low
+	}
+	if other != nil {
+		filter = append(filter, bson.E{Key: "$gte", Value: bson.MinKey{}}, bson.E{Key: "$not", Value: bson.D{{Key: "$gte", Value: other}}})
+	}
+	return bson.D{{Key: "_id", Value: filter}}
 }
 
 // groupOf gives the index of a type's group, -1 for one that no _id has.
@@ -125,23 +124,27 @@ func groupOf(t bson.Type) int {
 	return slices.IndexFunc(types, func(g group) bool { return slices.Contains(g.of, t) })
 }
 
-// lastGroup gives the group that the last wanted _id is in, and the number of all
-// groups where there is none, or where a server can't be told in one comparison.
-func (m *Mongo) lastGroup(ctx context.Context, r Read) (int, error) {
-	switch r.Until.Type {
-	case bson.TypeInt32, bson.TypeInt64, bson.TypeDouble, bson.TypeDecimal128:
-		if isNaN(r.Until) {
-			return len(types), nil
-		}
-	case bson.TypeString, bson.TypeObjectID, bson.TypeDateTime:
-	case bson.TypeBinary:
-		if mixed, err := m.mixesLengths(ctx, r); err != nil || mixed {
-			return len(types), err
-		}
-	default:
-		return len(types), nil
+// isPlain reports whether comparisons with a value find all values of its group of
+// types on one side of it, on every server, and nothing else.
+func (m *Mongo) isPlain(ctx context.Context, r Read, v bson.RawValue) (bool, error) {
+	if v.Type != bson.TypeBinary {
+		return isOrdered(v), nil
 	}
-	return groupOf(r.Until.Type), nil
+	mixed, err := m.mixesLengths(ctx, r)
+	return !mixed, err
+}
+
+// isOrdered reports whether what comparisons with a value find comes in order out of the
+// index that they go through, on every server.
+func isOrdered(v bson.RawValue) bool {
+	switch v.Type { //nolint:exhaustive // the others are not
+	case bson.TypeInt32, bson.TypeInt64, bson.TypeDouble, bson.TypeDecimal128:
+		return !isNaN(v)
+	case bson.TypeString, bson.TypeObjectID, bson.TypeDateTime:
+		return true
+	default:
+		return false
+	}
 }
 
 // restOfGroup gives the filter for what lies behind an _id in its own group, nil
@@ -229,81 +232,70 @@ func (m *Mongo) mixesLengths(ctx context.Context, r Read) (bool, error) {
 // 16 MB all the same.
 const firstBatch = 5_000
 
-// find yields what a filter of a scan finds, in the order of _id.
-func (m *Mongo) find(ctx context.Context, r Read, filter bson.D, limit int) iter.Seq2[bson.Raw, error] {
-	return func(yield func(bson.Raw, error) bool) {
-		collated, err := m.isCollated(ctx, r.Collection)
-		if err != nil {
-			yield(nil, err)
-			return
-		}
-		cmd := bson.D{
-			{Key: "find", Value: r.Collection},
-			{Key: "filter", Value: filter},
-			{Key: "sort", Value: bson.D{{Key: "_id", Value: 1}}},
-			{Key: "limit", Value: int64(limit)},
-			{Key: "batchSize", Value: int64(firstBatch)}, // 101 else, which costs each slice a round trip for nothing
-		}
-		if collated {
-			cmd = append(cmd, bson.E{Key: "collation", Value: bson.D{{Key: "locale", Value: "simple"}}}, bson.E{Key: "allowDiskUse", Value: true})
-		}
-		m.yield(ctx, r, cmd, yield)
+// find asks for what one part of a scan finds, in the order of _id.
+func (m *Mongo) find(ctx context.Context, r Read, a ask, limit int) (*mongo.Cursor, error) {
+	collated, err := m.isCollated(ctx, r.Collection)
+	if err != nil {
+		return nil, err
 	}
+	cmd := bson.D{
+		{Key: "find", Value: r.Collection},
+		{Key: "filter", Value: a.filter},
+		{Key: "limit", Value: int64(limit)},
+		{Key: "batchSize", Value: int64(firstBatch)}, // 101 else, which costs each slice a round trip for nothing
+	}
+	if !a.ordered || r.Sort || collated {
+		cmd = append(cmd, bson.E{Key: "sort", Value: bson.D{{Key: "_id", Value: 1}}})
+	}
+	if collated {
+		cmd = append(cmd, bson.E{Key: "collation", Value: bson.D{{Key: "locale", Value: "simple"}}}, bson.E{Key: "allowDiskUse", Value: true})
+	}
+	return m.run(ctx, r, cmd)
 }
 
 // Get implements [Side].
 func (m *Mongo) Get(ctx context.Context, r Read, ids []bson.RawValue) iter.Seq2[bson.Raw, error] {
 	return func(yield func(bson.Raw, error) bool) {
-		m.yield(ctx, r, bson.D{
+		cursor, err := m.run(ctx, r, bson.D{
 			{Key: "find", Value: r.Collection}, {Key: "filter", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}}},
-		}, yield)
-	}
-}
-
-// yield runs a command with a cursor and yields its documents.
-func (m *Mongo) yield(ctx context.Context, r Read, cmd bson.D, yield func(bson.Raw, error) bool) {
-	cursor, err := m.run(ctx, r, cmd)
-	if err != nil {
-		yield(nil, fmt.Errorf("read %s.%s: %w", m.Database, r.Collection, err))
-		return
-	}
-	defer func() { _ = cursor.Close(context.WithoutCancel(ctx)) }()
-	var kept slab
-	for cursor.Next(ctx) {
-		if !yield(kept.keep(cursor.Current), nil) {
+		})
+		if err != nil {
+			yield(nil, err)
 			return
 		}
-	}
-	if err := cursor.Err(); err != nil {
-		yield(nil, fmt.Errorf("read %s.%s: %w", m.Database, r.Collection, err))
+		for doc, err := range m.documents(ctx, r, cursor) {
+			if !yield(doc, err) {
+				return
+			}
+		}
 	}
 }
 
-// slab keeps copies of documents side by side: one piece of memory for many.
-type slab struct{ free []byte }
-
-// slabSize is the size of a piece; documents of a good part of it have their own.
-const slabSize = 64 << 10
-
-// keep gives a copy of doc.
-func (s *slab) keep(doc bson.Raw) bson.Raw {
-	if len(doc) > slabSize/8 {
-		return slices.Clone(doc)
+// documents yields what a cursor has, and closes it.
+func (m *Mongo) documents(ctx context.Context, r Read, cursor *mongo.Cursor) iter.Seq2[bson.Raw, error] {
+	return func(yield func(bson.Raw, error) bool) {
+		defer func() { _ = cursor.Close(context.WithoutCancel(ctx)) }()
+		for cursor.Next(ctx) {
+			if !yield(cursor.Current, nil) {
+				return
+			}
+		}
+		if err := cursor.Err(); err != nil {
+			yield(nil, fmt.Errorf("read %s.%s: %w", m.Database, r.Collection, err))
+		}
 	}
-	if len(doc) > cap(s.free)-len(s.free) {
-		s.free = make([]byte, 0, slabSize)
-	}
-	at := len(s.free)
-	s.free = append(s.free, doc...)
-	return bson.Raw(s.free[at:len(s.free):len(s.free)])
 }
 
 // run runs a reading command that sees what a majority has, and all up to
 // r.Since.
 func (m *Mongo) run(ctx context.Context, r Read, cmd bson.D) (*mongo.Cursor, error) {
 	concern, preference := r.freshness(m.Preference)
-	return m.Client.Database(m.Database).RunCommandCursor(ctx, append(cmd, bson.E{Key: "readConcern", Value: concern}),
+	cursor, err := m.Client.Database(m.Database).RunCommandCursor(ctx, append(cmd, bson.E{Key: "readConcern", Value: concern}),
 		options.RunCmd().SetReadPreference(preference))
+	if err != nil {
+		return nil, fmt.Errorf("read %s.%s: %w", m.Database, r.Collection, err)
+	}
+	return cursor, nil
 }
 
 // freshness says how new a read must be, and where it may go: a member that lags

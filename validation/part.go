@@ -22,14 +22,15 @@ type Part struct {
 func (p Part) Scan(ctx context.Context, r Read, after bson.RawValue, limit int) iter.Seq2[bson.Raw, error] {
 	return func(yield func(bson.Raw, error) bool) {
 		for left := limit; left > 0; {
-			read := 0
+			read, last := 0, bson.RawValue{}
 			for doc, err := range p.Side.Scan(ctx, r, after, limit) {
 				if err != nil {
 					yield(nil, err)
 					return
 				}
 				read++
-				after = doc.Lookup("_id")
+				id := doc.Lookup("_id")
+				last.Type, last.Value = id.Type, append(last.Value[:0], id.Value...)
 				kept, err := p.Keep.Has(r.Collection, doc)
 				if err != nil {
 					yield(nil, err)
@@ -48,6 +49,7 @@ func (p Part) Scan(ctx context.Context, r Read, after bson.RawValue, limit int) 
 			if read < limit {
 				return
 			}
+			after = last
 		}
 	}
 }

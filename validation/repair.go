@@ -1,6 +1,7 @@
 package validation
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 
@@ -54,7 +55,7 @@ func (r *Repairer) Repair(ctx context.Context, found []Mismatch) (int, error) {
 // one reads one document, nil when it is not there.
 func one(ctx context.Context, side Side, collection string, id bson.RawValue) (bson.Raw, error) {
 	for doc, err := range side.Get(ctx, Read{Collection: collection}, []bson.RawValue{id}) {
-		return doc, err
+		return bytes.Clone(doc), err
 	}
 	return nil, nil
 }

@@ -149,8 +149,7 @@ func (r *run) suspect(key docKey, id bson.RawValue, f *found) {
 		r.mismatch(*f, time.Now())
 		return
 	}
-	id.Value = bytes.Clone(id.Value) // it is part of all that was read beside it
-	s := &suspect{id: id, last: f}
+	s := &suspect{id: own(id), last: f} // of an event it is part of all that was read beside it
 	if f != nil {
 		s.firstSeen = time.Now()
 	}
@@ -356,7 +355,7 @@ func gather(ctx context.Context, side Side, r Read, ids []bson.RawValue) (map[ch
 		if err != nil {
 			return nil, err
 		}
-		docs[key] = doc
+		docs[key] = bytes.Clone(doc)
 	}
 	return docs, nil
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"drover/internal/failure"
 )
 
 // mostGrowth is how many times as many documents as its settings say a slice may have.
@@ -77,16 +79,23 @@ func (r *run) readAhead(ctx context.Context, name string, cuts places, after bso
 	return a
 }
 
-// readSlice compares the slice behind an _id.
+// readSlice compares the slice behind an _id. A server that gave it out of order
+// is told the order.
 func (v *Validator) readSlice(ctx context.Context, read Read, cuts places, after bson.RawValue) (s slice, err error) {
-	if read.Until, err = cuts.end(after, v.Settings.Slice); err != nil {
+	if read.Until, read.Cuts, err = cuts.stretch(after, v.Settings.Slice); err != nil {
 		return s, err
 	}
-	parked, err := v.parkedNow(ctx)
-	if err != nil {
-		return s, fmt.Errorf("list parked documents: %w", err)
+	for {
+		parked, err := v.parkedNow(ctx)
+		if err != nil {
+			return s, fmt.Errorf("list parked documents: %w", err)
+		}
+		s, err := v.compareSlice(ctx, read, after, parked)
+		if read.Sort || !failure.HasCode(err, codeUnordered) {
+			return s, err
+		}
+		read.Sort = true
 	}
-	return v.compareSlice(ctx, read, after, parked)
 }
 
 // take takes what was read of a slice into the result, and gives how many of its

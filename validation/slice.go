@@ -1,6 +1,7 @@
 package validation
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -29,94 +30,158 @@ type found struct {
 }
 
 // reading begins to read one side's share of a slice.
-func (v *Validator) reading(ctx context.Context, side Side, name string, r Read, after bson.RawValue, lo chunk.Key) *stream {
+func (v *Validator) reading(ctx context.Context, side Side, name string, r Read, after bson.RawValue) *stream {
 	inner, cancel := context.WithCancel(ctx)
-	return newStream(inner, name, side.Scan(inner, r, after, v.Settings.Slice), lo, v.Settings.Slice, cancel)
+	return newStream(inner, name, side.Scan(inner, r, after, v.Settings.Slice), after, v.Settings.Slice, cancel)
 }
 
 // compareSlice reads the next slice of a collection on both sides at once and merges
-// them. The slice ends at until, or where the side that has more documents reaches
+// them. The slice ends at r.Until, or where the side that has more documents reaches
 // its limit.
 func (v *Validator) compareSlice(ctx context.Context, r Read, after bson.RawValue, parked parkedImages) (slice, error) {
-	out := slice{lo: chunk.KeyMin, hi: chunk.KeyMax}
-	if after.Type != 0 {
-		key, err := chunk.EncodeValue(after)
-		if err != nil {
-			return out, err
-		}
-		out.lo = key
-	}
-	if r.Until.Type != 0 {
-		key, err := chunk.EncodeValue(r.Until)
-		if err != nil {
-			return out, err
-		}
-		out.hi, out.next = key, r.Until
-	}
-	source := v.reading(ctx, v.Source, "source", r, after, out.lo)
+	out := slice{lo: chunk.KeyMin, hi: chunk.KeyMax, next: r.Until}
+	source := v.reading(ctx, v.Source, "source", r, after)
 	defer source.close()
-	target := v.reading(ctx, v.Target, "target", Read{Collection: r.Collection, Until: r.Until}, after, out.lo)
+	r.Since = bson.Timestamp{} // the lanes have passed it
+	target := v.reading(ctx, v.Target, "target", r, after)
 	defer target.close()
 	for _, s := range []*stream{source, target} {
 		if err := s.next(ctx); err != nil {
 			return out, err
 		}
 	}
-	for !out.ended(source, target) {
+	for {
+		ended, err := out.ended(source, target)
+		if err != nil {
+			return out, err
+		}
+		if ended {
+			break
+		}
 		if err := out.step(ctx, r.Collection, source, target, parked); err != nil {
 			return out, err
 		}
+	}
+	for _, s := range []*stream{source, target} {
+		if err := s.rest(ctx, r.Sort); err != nil {
+			return out, err
+		}
+	}
+	var err error
+	if out.lo, err = keyOr(after, chunk.KeyMin); err != nil {
+		return out, err
+	}
+	if out.hi, err = keyOr(out.next, chunk.KeyMax); err != nil {
+		return out, err
 	}
 	out.unmatchedParked(r.Collection, parked)
 	return out, nil
 }
 
+// keyOr gives the key of an _id, another one where there is none.
+func keyOr(id bson.RawValue, other chunk.Key) (chunk.Key, error) {
+	if id.Type == 0 {
+		return other, nil
+	}
+	return chunk.EncodeValue(id)
+}
+
 // ended reports whether all that can be compared is, and settles where the slice
 // ends: no document behind the last one of a side that stopped at its limit can
 // be compared.
-func (o *slice) ended(source, target *stream) bool {
-	for _, s := range []*stream{source, target} {
-		if s.full() && s.key < o.hi {
-			o.hi, o.next = s.key, s.id
+func (o *slice) ended(source, target *stream) (bool, error) {
+	both := []*stream{source, target}
+	for _, s := range both {
+		if !s.full() {
+			continue
+		}
+		more, err := isBehind(o.next, s.id)
+		if err != nil {
+			return false, err
+		}
+		if more || o.next.Type == 0 {
+			o.next = s.id
 		}
 	}
-	behind := func(s *stream) bool { return s.doc == nil || s.key > o.hi }
-	return behind(source) && behind(target)
+	for _, s := range both {
+		if s.doc == nil {
+			continue
+		}
+		if behind, err := isBehind(s.id, o.next); err != nil || !behind {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// isBehind reports whether an _id lies behind an end, if there is one.
+func isBehind(id, end bson.RawValue) (bool, error) {
+	if end.Type == 0 || id.Type == 0 {
+		return false, nil
+	}
+	order, err := chunk.CompareValues(id, end)
+	return order > 0, err
 }
 
 // step compares the lowest document of the two heads and takes it off.
 func (o *slice) step(ctx context.Context, collection string, source, target *stream, parked parkedImages) error {
-	onSource := source.doc != nil && (target.doc == nil || source.key <= target.key)
-	onTarget := target.doc != nil && (source.doc == nil || target.key <= source.key)
-	f := found{key: docKey{collection: collection}}
-	var have, want bson.Raw
-	if onTarget {
-		have, f.id, f.key.id = target.doc, target.id, target.key
+	order, err := inOrder(source, target)
+	if err != nil {
+		return err
 	}
-	if onSource {
-		want, f.id, f.key.id = source.doc, source.id, source.key
+	var want, have bson.Raw
+	id := target.id
+	if order <= 0 {
+		want, id = source.doc, source.id
 		o.source++
 		o.bytes += int64(len(want))
 	}
-	image, isParked := parked[f.key]
-	if isParked {
-		delete(parked, f.key)
-	}
-	if have == nil && isParked {
-		have = image
-	}
-	if have != nil {
+	if order >= 0 {
+		have = target.doc
 		o.target++
 	}
-	o.compare(f, want, have)
-	if onSource {
+	if len(parked) > 0 || !bytes.Equal(want, have) {
+		if err := o.note(docKey{collection: collection}, id, want, have, parked); err != nil {
+			return err
+		}
+	}
+	if order <= 0 {
 		if err := source.next(ctx); err != nil {
 			return err
 		}
 	}
-	if onTarget {
+	if order >= 0 {
 		return target.next(ctx)
 	}
+	return nil
+}
+
+// inOrder compares the heads of two streams, of which one may have ended: the negative
+// one is first.
+func inOrder(source, target *stream) (int, error) {
+	switch {
+	case target.doc == nil:
+		return -1, nil
+	case source.doc == nil:
+		return 1, nil
+	default:
+		return chunk.CompareValues(source.id, target.id)
+	}
+}
+
+// note notes a document that differs, unless it is parked where the target has none.
+func (o *slice) note(key docKey, id bson.RawValue, want, have bson.Raw, parked parkedImages) (err error) {
+	if key.id, err = chunk.EncodeValue(id); err != nil {
+		return err
+	}
+	if image, isParked := parked[key]; isParked {
+		delete(parked, key)
+		if have == nil {
+			have = image
+			o.target++
+		}
+	}
+	o.compare(found{key: key, id: own(id)}, want, have)
 	return nil
 }
 

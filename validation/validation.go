@@ -27,10 +27,10 @@ import (
 type Side interface {
 	// Scan yields raw documents of a collection in MongoDB's order of _id, those
 	// behind after (all when it is zero), at most limit of them: fewer mean that
-	// there are no more. What it yields belongs to the receiver.
+	// there are no more. A document is valid until the next one is asked for.
 	Scan(ctx context.Context, r Read, after bson.RawValue, limit int) iter.Seq2[bson.Raw, error]
 	// Get yields the documents with the given _ids, in any order, leaving out
-	// those that are not there.
+	// those that are not there. A document is valid until the next one is asked for.
 	Get(ctx context.Context, r Read, ids []bson.RawValue) iter.Seq2[bson.Raw, error]
 }
 
@@ -41,6 +41,10 @@ type Read struct {
 	// Until is the last _id that is wanted, zero for all: a side may give what lies
 	// behind it, and nobody looks at that.
 	Until bson.RawValue
+	// Cuts are places before Until where a side may ask anew, in order: how it reads
+	// may depend on them, and not what it gives.
+	Cuts []bson.RawValue
+	Sort bool // what a side's own way gave was not in order: it asks for the order
 }
 
 // Mark is a marker that was written.

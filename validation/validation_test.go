@@ -439,6 +439,29 @@ func TestUnfinishedComparisonIsAnError(t *testing.T) {
 	}
 }
 
+// A side that has another order of its own is asked once more, with the order, and
+// nothing is counted twice.
+func TestOrderIsAskedForWhereItIsNotKept(t *testing.T) {
+	t.Parallel()
+	for _, lax := range []func(v *validation.Validator) *side{
+		func(v *validation.Validator) *side { return v.Source.(*side) },
+		func(v *validation.Validator) *side { return v.Target.(*side) },
+	} {
+		w := newWorld()
+		w.both("c", docs(55)...)
+		w.source.put("c", raw(bson.D{{Key: "_id", Value: 5000}}))
+		waiting := raw(bson.D{{Key: "_id", Value: 6000}})
+		w.source.put("c", waiting)
+		w.parked = []validation.ParkedDocument{{Collection: "c", Image: waiting}}
+		v := w.validator()
+		lax(v).lax = true
+		result := w.run(t, v, "c")
+		require.Equal(t, map[validation.Kind]int64{validation.MissingDocument: 1}, result.Kinds)
+		require.Equal(t, int64(57), result.Documents)
+		require.Equal(t, int64(56), result.Target)
+	}
+}
+
 // cuts are cuts as somebody remembers them.
 type cuts []validation.Cut
 

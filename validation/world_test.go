@@ -177,6 +177,7 @@ type side struct {
 	store  store
 	reads  int
 	exact  bool // it gives nothing behind what is wanted
+	lax    bool // it gives the order of another index unless it is told
 	break_ func(docs []bson.Raw) []bson.Raw
 }
 
@@ -200,6 +201,9 @@ func (s *side) Scan(ctx context.Context, r validation.Read, after bson.RawValue,
 		}
 		s.w.mu.Unlock()
 		slices.Sort(keys)
+		if s.lax && !r.Sort {
+			slices.Reverse(keys)
+		}
 		var docs []bson.Raw
 		for _, k := range keys[:min(len(keys), limit)] {
 			s.w.mu.Lock()
