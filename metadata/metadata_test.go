@@ -58,6 +58,10 @@ func TestMigrateManyAtOnce(t *testing.T) {
 	require.NoError(t, conn.QueryRow(t.Context(), `select count(*), max(version) from schema_versions`).Scan(&n, &newest))
 	require.Equal(t, len(files), n)
 	require.Equal(t, n, newest)
+	var kept int // a step that replaces such a function has to set it again
+	require.NoError(t, conn.QueryRow(t.Context(), `select count(*) from pg_proc where 'plan_cache_mode=force_generic_plan' = any (proconfig)
+		and proname in ('publish_attempt', 'advance_attempt', 'settle_attempt')`).Scan(&kept))
+	require.Equal(t, 3, kept, "the fence window plans its statements anew")
 }
 
 func TestMigrateRefusesWhatItDoesNotKnow(t *testing.T) {

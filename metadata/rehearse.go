@@ -20,7 +20,8 @@ var errRehearsed = errors.New("rehearsed")
 
 // Rehearse makes every change of a fence window up to open, and takes it back, on the
 // connections that the window is going to use. A server's process plans a statement
-// when it first meets it: tens of milliseconds, which nobody waits for now. What the
+// when it first meets it: tens of milliseconds, which nobody waits for now; the functions
+// keep these plans (step 0030 of the schema). What the
 // publish would be refused for is found before anything is taken from anybody, as the
 // errors of [Store.AdvanceAttempt] and [Store.Publish].
 //
