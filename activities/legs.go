@@ -140,9 +140,9 @@ func shardsOf(all []leg) []string {
 	return slices.Compact(out)
 }
 
-// checkForeign proves, under the fence, that every update of a source that is
-// split had exactly one target.
-func (a *Activities) checkForeign(ctx context.Context, all []leg) error {
+// foreign gives, for each source that is split, the tallies of its targets: under the
+// fence they prove that every update had exactly one target.
+func (a *Activities) foreign(ctx context.Context, all []leg) (bySource [][]replication.Tally, err error) {
 	for _, source := range placements(all, func(l leg) chunk.Placement { return l.From }) {
 		var tallies []replication.Tally
 		for _, l := range all {
@@ -151,22 +151,19 @@ func (a *Activities) checkForeign(ctx context.Context, all []leg) error {
 			}
 			set, err := a.Sides.Set(ctx, l.To.Shard)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			admin, err := set.Client(chunk.AdminUser)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			tallies = append(tallies, replication.Tally{Client: admin, Migration: l.Migration})
 		}
-		if len(tallies) < 2 {
-			continue
-		}
-		if err := replication.CheckForeign(ctx, all[0].Direction, tallies); err != nil {
-			return err
+		if len(tallies) > 1 {
+			bySource = append(bySource, tallies)
 		}
 	}
-	return nil
+	return bySource, nil
 }
 
 // probeAll probes every leg and gives the longest time.

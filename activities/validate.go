@@ -18,6 +18,7 @@ import (
 	"drover/event"
 	"drover/internal/failure"
 	"drover/metadata"
+	"drover/replication"
 	"drover/shard"
 	"drover/validation"
 )
@@ -192,12 +193,12 @@ func (a *Activities) validator(ctx context.Context, l leg, e ends) (*validation.
 	return v, nil
 }
 
-// CompareBusy implements [switchover.Comparer]: for every leg, and for a split
+// ForeseeBusy implements [switchover.Comparer]: for every leg, and for a split
 // that the targets together are the source.
-func (a *Activities) CompareBusy(ctx context.Context, id chunk.MigrationID, source, target chunk.Placement) (int, error) {
+func (a *Activities) ForeseeBusy(ctx context.Context, id chunk.MigrationID, source, target chunk.Placement) (func(context.Context) (int, error), error) {
 	attempts, err := a.Store.Attempts(ctx, id)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	in := contract.DirectionInput{Ref: contract.Ref{Migration: id, Chunk: source.Chunk}, From: source, To: target, PrimaryReads: true} // few documents, and the fence waits for no secondary
 	if len(attempts) > 0 {                                                                                                             // the newest one is under way
@@ -205,57 +206,81 @@ func (a *Activities) CompareBusy(ctx context.Context, id chunk.MigrationID, sour
 	}
 	all, err := a.legs(ctx, in)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	if err := a.checkForeign(ctx, all); err != nil {
-		return 0, err
+	foreign, err := a.foreign(ctx, all)
+	if err != nil {
+		return nil, err
 	}
-	sum := 0
+	var left []busyLeg
 	for _, l := range all {
-		n, err := a.compareBusy(ctx, l)
+		b, err := a.busyOf(ctx, l)
 		if err != nil {
-			return sum, err
+			return nil, err
 		}
-		sum += n
+		left = append(left, b)
 	}
-	return sum, nil
+	return func(ctx context.Context) (sum int, err error) {
+		for _, tallies := range foreign {
+			if err := replication.CheckForeign(ctx, in.Direction, tallies); err != nil {
+				return 0, err
+			}
+		}
+		for _, b := range left {
+			n, err := b.compare(ctx)
+			if err != nil {
+				return sum, err
+			}
+			sum += n
+		}
+		return sum, nil
+	}, nil
 }
 
-// compareBusy compares the documents that the validation of a leg left.
-func (a *Activities) compareBusy(ctx context.Context, l leg) (int, error) {
+// busyLeg is what the validation of a leg left to be compared.
+type busyLeg struct {
+	validator *validation.Validator
+	documents map[string][]bson.RawValue // _ids by collection
+}
+
+// busyOf reads what the validation of a leg left.
+func (a *Activities) busyOf(ctx context.Context, l leg) (b busyLeg, err error) {
 	m, err := a.Store.Migration(ctx, l.Migration)
 	if err != nil || len(m.Busy) == 0 {
-		return 0, err
+		return b, err
 	}
 	var kept struct {
 		Busy []validation.Document `bson:"busy"`
 	}
 	if err := bson.Unmarshal(m.Busy, &kept); err != nil {
-		return 0, fmt.Errorf("read busy documents of migration %d: %w", l.Migration, err)
+		return b, fmt.Errorf("read busy documents of migration %d: %w", l.Migration, err)
 	}
 	e, err := a.ends(ctx, l.DirectionInput)
 	if err != nil {
-		return 0, err
+		return b, err
 	}
-	v, err := a.validator(ctx, l, e)
-	if err != nil {
-		return 0, err
-	}
-	byCollection := map[string][]bson.RawValue{}
+	b.documents = map[string][]bson.RawValue{}
 	for _, d := range kept.Busy {
-		byCollection[d.Collection] = append(byCollection[d.Collection], d.ID.Lookup("_id"))
+		b.documents[d.Collection] = append(b.documents[d.Collection], d.ID.Lookup("_id"))
 	}
-	for c, ids := range byCollection {
-		wrong, err := v.CompareIDs(ctx, c, ids)
+	b.validator, err = a.validator(ctx, l, e)
+	return b, err
+}
+
+// compare compares the documents of a leg.
+func (b busyLeg) compare(ctx context.Context) (n int, err error) {
+	for c, ids := range b.documents {
+		wrong, err := b.validator.CompareIDs(ctx, c, ids)
 		if err != nil {
-			return 0, err
+			return n, err
 		}
 		if len(wrong) > 0 {
-			return 0, failure.New(failure.Mismatch, "validation.mismatch", "%d of the documents of %s that were busy differ, the first at %q", len(wrong), c, wrong[0].Path).
+			return n, failure.New(failure.Mismatch, "validation.mismatch", "%d of the documents of %s that were busy differ, the first at %q", len(wrong), c, wrong[0].Path).
 				WithHint("the attempt goes back; the next validation reports the documents")
 		}
+		n += len(ids)
 	}
-	return len(kept.Busy), nil
+	return n, nil
 }
 
 // logPort reads the captured log for the validator.

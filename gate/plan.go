@@ -45,7 +45,7 @@ func Plan(f Facts, l Limits) []contract.SwitchStep {
 			"roles " + chunk.WriteGrant(f.From.ID, n) + " and " + chunk.ReadGrant(f.From.ID, n) + " on " + f.From.Shard,
 			"roles " + chunk.WriteGrant(f.To.ID, n) + " and " + chunk.ReadGrant(f.To.ID, n) + " on " + f.To.Shard,
 		}},
-		{Step: "fence", On: f.From.Shard, Does: "write the fence document, drop every older write grant, show the drop to every member", Values: []string{
+		{Step: "fence", On: f.From.Shard, Does: "write the fence document, begin the fence, drop every older write grant, show the drop to every member", Values: []string{
 			deadline, fmt.Sprintf("roles w_p%d_a* older than %d", f.From.ID, n), "members " + member, invalidate,
 			fmt.Sprintf("primary %s, term %d", f.FromPrimary, f.FromTerm),
 		}},
@@ -56,7 +56,7 @@ func Plan(f Facts, l Limits) []contract.SwitchStep {
 		{Step: "catch up", On: f.To.Shard, Does: "wait until the lane has passed the drained marker", Values: []string{
 			fmt.Sprintf("direction %d", f.Direction),
 		}},
-		{Step: "close", On: f.From.Shard, Does: "drop the read grants, write the final marker, see that the primary is the same, compare busy documents, close the lane", Values: []string{
+		{Step: "close", On: f.From.Shard, Does: "drop the read grants and, at the same time, write the final marker and wait until the lane has passed it, see that the primary is the same, compare busy documents, close the lane", Values: []string{
 			fmt.Sprintf("roles r_p%d_a* older than %d", f.From.ID, n), "marker " + marker(chunk.FinalMarker, f.From.ID), fmt.Sprintf("%d busy documents", f.Busy),
 		}},
 		{Step: "publish", On: "metadata", Does: "one transaction: route and token change; the point of no return", Values: []string{

@@ -293,6 +293,7 @@ func testFenceDocumentsFollowTheNewestAttempt(t *testing.T, b *bundle) {
 	lost(b.set.WriteOpenRecord(ctx, 742, 5, 1))
 	to := shard.Forward{Shard: "s2", Placement: 43, Database: "flights_0001_p43", Token: 9}
 	require.NoError(t, b.set.SetForward(ctx, 742, 6, to))
+	lost(b.set.WriteFence(ctx, 742, 6, 0, deadline)) // the attempt was published
 	f, ok, err := b.set.ReadFence(ctx, 742)
 	require.NoError(t, err)
 	require.True(t, ok)

@@ -79,7 +79,7 @@ func (s *Set) WriteFence(ctx context.Context, p chunk.PlacementID, a chunk.Attem
 		{Key: "$unset", Value: bson.D{{Key: "forward", Value: ""}, {Key: "token", Value: ""}}},
 	}, bson.A{
 		bson.D{{Key: "attempt", Value: bson.D{{Key: "$lt", Value: a}}}, current},
-		bson.D{{Key: "attempt", Value: a}, {Key: "state", Value: FenceUp}, current},
+		bson.D{{Key: "attempt", Value: a}, {Key: "state", Value: FenceUp}, {Key: "forward", Value: bson.D{{Key: "$exists", Value: false}}}, current},
 	})
 }
 

@@ -59,6 +59,9 @@ func (s *Switcher) Fence(ctx context.Context, id chunk.AttemptID, leases map[str
 	if err != nil {
 		return nil, err
 	}
+	if at.State != chunk.Preparing { // before its fence document could undo what came of it
+		return nil, lost(at, chunk.Preparing)
+	}
 	words, err := s.Proxies.Listen(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("listen to proxies: %w", err)
@@ -85,6 +88,7 @@ type fence struct {
 	words    Words
 	lease    int64
 	identity Identity
+	busy     func(context.Context) (int, error)
 	round    int64
 }
 
@@ -92,11 +96,15 @@ type fence struct {
 var errReign = errors.New("the source's primary changed")
 
 func (f *fence) run(ctx context.Context, at Attempt) error {
-	err := together(ctx,
-		func(ctx context.Context) (err error) { f.identity, err = f.src.Identity(ctx); return err },
-		func(ctx context.Context) error { return f.src.Foresee(ctx, at.Source) })
+	f.at = at
+	err := together(ctx, f.claim,
+		func(ctx context.Context) error { return f.src.Foresee(ctx, at.Source) },
+		func(ctx context.Context) (err error) {
+			f.busy, err = f.Busy.ForeseeBusy(ctx, at.Migration, at.Source, at.Target)
+			return err
+		})
 	if err != nil {
-		return fmt.Errorf("look at the source before the fence: %w", err)
+		return fmt.Errorf("look at both sides before the fence: %w", err)
 	}
 	f.at, err = f.Ledger.Advance(ctx, at.ID, chunk.Preparing, chunk.Fencing,
 		AdvanceOptions{Deadline: f.Config.FenceDeadline, Identity: f.identity})
@@ -112,11 +120,32 @@ func (f *fence) run(ctx context.Context, at Attempt) error {
 		if !errors.Is(err, errReign) {
 			return deadline(ctx, err)
 		}
-		if f.identity, err = f.src.Identity(ctx); err != nil {
-			return deadline(ctx, fmt.Errorf("identity of the new primary: %w", err))
+		if err := f.claim(ctx); err != nil {
+			return deadline(ctx, err)
 		}
 		f.mark("again", "the source has a new primary")
 	}
+}
+
+// claim learns who the source's primary is, and makes the source this attempt's by its
+// fence document, which takes nothing from anybody: one that has lost its lease, or the
+// placement, ends here. Before the row says fencing, so that nobody waits for it.
+func (f *fence) claim(ctx context.Context) error {
+	return together(ctx, func(ctx context.Context) (err error) {
+		if f.identity, err = f.src.Identity(ctx); err != nil {
+			return fmt.Errorf("identity of the source's primary: %w", err)
+		}
+		return nil
+	}, func(ctx context.Context) error {
+		until := f.at.Deadline
+		if f.at.State == chunk.Preparing { // the fence's own is not set yet, and this one only informs
+			until = time.Now().Add(f.Config.FenceDeadline)
+		}
+		if err := f.src.WriteFence(ctx, f.at.Source, f.at.ID, f.lease, until); err != nil {
+			return fmt.Errorf("write fence document: %w", err)
+		}
+		return nil
+	})
 }
 
 // pass goes from the fence to the final marker under one primary.
@@ -130,16 +159,20 @@ func (f *fence) pass(ctx context.Context) error {
 	if err := f.catchUp(ctx, chunk.DrainedMarker); err != nil {
 		return err
 	}
-	if err := f.closeReads(ctx); err != nil {
+	// What the lanes still have to pass is about writes, which are gone: the reads end
+	// meanwhile.
+	err := together(ctx, f.closeReads, func(ctx context.Context) error { return f.catchUp(ctx, chunk.FinalMarker) })
+	if err != nil {
+		return err
+	}
+	f.at.State = chunk.Closing
+	if err := f.Stops.At(ctx, "switch.closed"); err != nil {
 		return err
 	}
 	return f.finish(ctx)
 }
 
 func (f *fence) fenceWrites(ctx context.Context) error {
-	if err := f.src.WriteFence(ctx, f.at.Source, f.at.ID, f.lease, f.at.Deadline); err != nil {
-		return fmt.Errorf("write fence document: %w", err)
-	}
 	if err := f.Stops.At(ctx, "switch.fence-written"); err != nil {
 		return err
 	}
@@ -224,24 +257,18 @@ func (f *fence) catchUp(ctx context.Context, kind chunk.MarkerKind) error {
 // closeReads takes the right to read away while the row says so: the publish needs
 // both, and fewer rights than the row tells of hurt nobody.
 func (f *fence) closeReads(ctx context.Context) error {
-	at := f.at // f.at is read beside its change
-	err := together(ctx, func(ctx context.Context) error { return f.sayClosing(ctx, at) }, func(ctx context.Context) error {
-		if _, err := f.src.DropGrants(ctx, at.Source, at.ID, Reads); err != nil {
+	return together(ctx, f.sayClosing, func(ctx context.Context) error {
+		if _, err := f.src.DropGrants(ctx, f.at.Source, f.at.ID, Reads); err != nil {
 			return fmt.Errorf("drop read grants: %w", err)
 		}
 		return f.barrier(ctx, Reads)
 	})
-	if err != nil {
-		return err
-	}
-	f.at.State = chunk.Closing
-	return f.Stops.At(ctx, "switch.closed")
 }
 
 // sayClosing brings the row to closing; in a second pass it is there already.
-func (f *fence) sayClosing(ctx context.Context, at Attempt) error {
-	if at.State == chunk.Fencing {
-		if _, err := f.Ledger.Advance(ctx, at.ID, chunk.Fencing, chunk.Closing, AdvanceOptions{}); err != nil {
+func (f *fence) sayClosing(ctx context.Context) error {
+	if f.at.State == chunk.Fencing {
+		if _, err := f.Ledger.Advance(ctx, f.at.ID, chunk.Fencing, chunk.Closing, AdvanceOptions{}); err != nil {
 			return err
 		}
 	}
@@ -252,9 +279,6 @@ func (f *fence) sayClosing(ctx context.Context, at Attempt) error {
 // finish proves that nothing of the source can be missing on the target. The lanes
 // are closed only under the same primary: another pass needs them.
 func (f *fence) finish(ctx context.Context) error {
-	if err := f.catchUp(ctx, chunk.FinalMarker); err != nil {
-		return err
-	}
 	if err := together(ctx, f.sameReign, f.unpark); err != nil {
 		return err
 	}
@@ -287,7 +311,7 @@ func (f *fence) sameReign(ctx context.Context) error {
 }
 
 func (f *fence) compareBusy(ctx context.Context) error {
-	n, err := f.Busy.CompareBusy(ctx, f.at.Migration, f.at.Source, f.at.Target)
+	n, err := f.busy(ctx)
 	if err != nil {
 		return fmt.Errorf("compare busy documents: %w", err)
 	}

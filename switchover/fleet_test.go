@@ -40,6 +40,8 @@ type fleet struct {
 	met       []string // shards that were asked who their primary is
 	paid      []string
 	forgotten []chunk.PlacementID // what a side keeps of a fence
+	asked     chunk.AttemptState  // the first attempt's, when it was asked what is busy
+	differ    error               // what the comparison under the fence says
 }
 
 var errDown = errors.New("the shard does not answer")
@@ -158,8 +160,8 @@ func (f *fleet) Wait(context.Context, chunk.AttemptID, switchover.Access, switch
 	return nil, nil
 }
 func (f *fleet) Close() {}
-func (f *fleet) CompareBusy(context.Context, chunk.MigrationID, chunk.Placement, chunk.Placement) (int, error) {
-	return 0, nil
+func (f *fleet) ForeseeBusy(context.Context, chunk.MigrationID, chunk.Placement, chunk.Placement) (func(context.Context) (int, error), error) {
+	return func(context.Context) (int, error) { return 0, f.differ }, f.locked(func() error { f.asked = f.rows[1].State; return nil })
 }
 
 func (f *fleet) Side(ctx context.Context, shard string) (switchover.Side, error) {
@@ -420,6 +422,7 @@ func TestZombiesAreRefused(t *testing.T) {
 		_, err := f.switcher().Fence(t.Context(), 1, map[string]int64{"a": 7})
 		require.True(t, failure.Is(err, failure.Lost), "%v", err)
 		require.EqualValues(t, 9, f.granted[placementA.ID], "it took a grant away")
+		require.Equal(t, chunk.Preparing, f.state(1), "applications wait for a fence that does not come")
 	})
 	t.Run("a coordinator whose attempt went back", func(t *testing.T) {
 		t.Parallel()
@@ -428,6 +431,7 @@ func TestZombiesAreRefused(t *testing.T) {
 		require.True(t, failure.Is(s.Prepare(t.Context(), 1), failure.Lost))
 		_, err := s.Fence(t.Context(), 1, nil)
 		require.True(t, failure.Is(err, failure.Lost), "%v", err)
+		require.Empty(t, f.fenced)
 		err = s.PublishAndOpen(t.Context(), switchover.PublishInput{Attempt: 1})
 		require.True(t, failure.Is(err, failure.Lost), "%v", err)
 		require.True(t, failure.Is(s.OpenTarget(t.Context(), 1), failure.Lost))

@@ -388,8 +388,8 @@ func (p *ports) Wait(context.Context, chunk.AttemptID, switchover.Access, switch
 }
 func (p *ports) Close() {}
 
-func (p *ports) CompareBusy(context.Context, chunk.MigrationID, chunk.Placement, chunk.Placement) (int, error) {
-	return 0, nil
+func (p *ports) ForeseeBusy(context.Context, chunk.MigrationID, chunk.Placement, chunk.Placement) (func(context.Context) (int, error), error) {
+	return func(context.Context) (int, error) { return 0, nil }, nil
 }
 
 // checkOneWriter is I1.

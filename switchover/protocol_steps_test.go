@@ -5,9 +5,9 @@ package switchover_test
 const (
 	idle = iota
 	createGrants
+	writeFence
 	identity
 	advanceFencing
-	writeFence
 	dropWrites
 	barrierWrites
 	drain
@@ -48,6 +48,8 @@ func (x *explorer) coordinate(m model, i uint8) {
 		x.begin(m, i)
 	case c.pc <= catchUpDrained:
 		done = x.fenceStep(&m, c, a)
+	case c.pc == advanceClosing:
+		x.closeAtOnce(&m, i)
 	case c.pc <= publish:
 		done = x.closeStep(&m, c, a)
 	case c.pc < gone:
@@ -67,29 +69,38 @@ func (x *explorer) fenceStep(m *model, c *actorPC, a uint8) (done bool) {
 	case createGrants:
 		x.create(m, src, a)
 		x.create(m, m.target(a), a)
-	case identity:
-		c.term = m.term
-	case advanceFencing:
-		if m.row[a] != sPreparing {
-			return x.leave(m, c)
-		}
-		m.row[a] = sFencing
 	case writeFence:
 		if x.overtaken(m, src, a) || m.opened[src] >= a {
 			return x.leave(m, c)
 		}
 		m.fence[src] = a
+	case identity:
+		c.term = m.term
+	case advanceFencing:
+		if c.round > 0 { // it is fencing
+			return true
+		}
+		if m.row[a] != sPreparing {
+			return x.leave(m, c)
+		}
+		m.row[a] = sFencing
 	case dropWrites:
 		x.drop(m, src, a, true)
 	case barrierWrites:
 		if x.without != "write barrier" {
 			m.cached[src].w, m.slip = 0, 0
 		}
+		if x.without == "final marker behind the drain" {
+			m.log[src].add(finalM + a + 4*c.round)
+		}
 	case drain:
 		return x.without == "drain" || x.clean(m, 0, src) && x.clean(m, 1, src)
 	case drainedMarker:
 		m.log[src].add(drainedM + a + 4*c.round)
 	case catchUpDrained:
+		if x.without == "term check behind the final marker" && x.again(m, c, a) {
+			return false
+		}
 		return x.passed(m, a, drainedM+a+4*c.round)
 	}
 	return true
@@ -108,32 +119,30 @@ func (x *explorer) clean(m *model, i int, p uint8) bool {
 	return m.proxy[i] != 1+p
 }
 
-// closingOrders are the orders of the row and of the reads' closing, by how much of the
-// second comes first.
-var closingOrders = [][]uint8{
-	{advanceClosing, dropReads, barrierReads},
-	{dropReads, advanceClosing, barrierReads},
-	{dropReads, barrierReads, advanceClosing},
+// closingBranches are what is done at once when the lanes are close: the row, the end
+// of the reads, and the seam behind the last write.
+var closingBranches = [3][]uint8{{advanceClosing}, {dropReads, barrierReads}, {finalMarker, catchUpFinal}}
+
+// closeAtOnce takes the next step of any branch. The row's refusal ends the others: it
+// changes nothing, so a step of theirs that comes late is one that came before it.
+func (x *explorer) closeAtOnce(m *model, i uint8) {
+	for b, steps := range closingBranches {
+		n := *m
+		c := &n.coordinator[i]
+		if int(c.closing[b]) == len(steps) || !x.closeBranch(&n, c, i+1, steps[c.closing[b]]) {
+			continue
+		}
+		c.closing[b]++
+		if c.closing == [3]uint8{1, 2, 2} {
+			c.closing, c.pc = [3]uint8{}, identityAgain
+		}
+		x.emit(n)
+	}
 }
 
-// closeStep is a step up to the publish.
-func (x *explorer) closeStep(m *model, c *actorPC, a uint8) (done bool) {
+// closeBranch is one step of a branch.
+func (x *explorer) closeBranch(m *model, c *actorPC, a, step uint8) (done bool) {
 	src := m.source[a]
-	if c.pc == advanceClosing && c.closing == 0 { // the row and the reads at once: the row may come later
-		for late := uint8(1); late <= 2; late++ {
-			n := *m
-			l := &n.coordinator[a-1]
-			l.closing = late
-			if x.closeStep(&n, l, a) {
-				l.pc++
-				x.emit(n)
-			}
-		}
-	}
-	step := c.pc
-	if c.pc <= barrierReads {
-		step = closingOrders[c.closing][c.pc-advanceClosing]
-	}
 	switch step {
 	case advanceClosing:
 		if m.row[a] != sFencing && (m.row[a] != sClosing || c.round == 0) {
@@ -147,16 +156,32 @@ func (x *explorer) closeStep(m *model, c *actorPC, a uint8) (done bool) {
 			m.cached[src].r, m.slip = 0, 0
 		}
 	case finalMarker:
-		c.closing = 0
 		if x.without != "final marker" {
 			m.log[src].add(finalM + a + 4*c.round)
 		}
 	case catchUpFinal:
 		return x.without == "final marker" || x.passed(m, a, finalM+a+4*c.round)
+	}
+	return true
+}
+
+// again begins the window anew where the primary is another one than that which was
+// fenced.
+func (x *explorer) again(m *model, c *actorPC, a uint8) bool {
+	if c.term == m.term {
+		return false
+	}
+	*c = actorPC{pc: writeFence, attempt: a, round: 1}
+	x.emit(*m)
+	return true
+}
+
+// closeStep is a step behind the final marker, up to the publish.
+func (x *explorer) closeStep(m *model, c *actorPC, a uint8) (done bool) {
+	switch c.pc {
 	case identityAgain:
-		if c.term != m.term && x.without != "term check" {
-			*c = actorPC{pc: writeFence, attempt: a, term: m.term, round: 1}
-			x.emit(*m)
+		early := x.without == "term check behind the final marker"
+		if !early && x.without != "term check" && x.again(m, c, a) {
 			return false
 		}
 	case closeLanes:

@@ -88,8 +88,8 @@ type role struct{ w, r uint8 }
 // actorPC is where a coordinator or watchdog stands: 0 idle or gone.
 type actorPC struct {
 	pc, attempt, saw, term, round uint8
-	recordFirst                   bool  // of the two that open a target at once
-	closing                       uint8 // how many steps of the reads' closing come before the row says closing
+	recordFirst                   bool     // of the two that open a target at once
+	closing                       [3]uint8 // steps of each of closingBranches that are done
 }
 
 // applier holds a batch of one event that it has read and not yet committed.

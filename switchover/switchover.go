@@ -188,8 +188,10 @@ type Words interface {
 
 // Comparer compares what validation left busy, under the fence.
 type Comparer interface {
-	// CompareBusy returns failure.Mismatch when the sides differ.
-	CompareBusy(ctx context.Context, m chunk.MigrationID, source, target chunk.Placement) (int, error)
+	// ForeseeBusy learns, before the window, what is to be compared in it. The comparison
+	// that it gives returns failure.Mismatch when the sides differ. What turns busy later
+	// is in the captured log, where the next direction's verification meets it.
+	ForeseeBusy(ctx context.Context, m chunk.MigrationID, source, target chunk.Placement) (compare func(context.Context) (int, error), err error)
 }
 
 // Config holds the protocol's times.

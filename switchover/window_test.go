@@ -59,3 +59,16 @@ func TestNewPrimaryStartsTheFenceAgain(t *testing.T) {
 	}
 	require.Contains(t, steps, "again")
 }
+
+// What is to be compared under the fence is read before it, and a difference goes back.
+func TestBusyDocumentsThatDifferGoBack(t *testing.T) {
+	t.Parallel()
+
+	f := newFleet(chunk.Preparing)
+	f.differ = failure.New(failure.Mismatch, "validation.mismatch", "one document differs")
+	_, err := f.switcher().Fence(t.Context(), 1, nil)
+	require.True(t, failure.Is(err, failure.Mismatch), "%v", err)
+	require.Equal(t, chunk.Preparing, f.asked, "it is read while applications wait")
+	require.NoError(t, f.switcher().Abandon(t.Context(), 1, "test"))
+	require.Equal(t, chunk.AttemptAborted, f.state(1))
+}
