@@ -230,6 +230,9 @@ func (f *follower) one(ctx context.Context, raw, token bson.Raw) error {
 	for _, rec := range out.records {
 		f.producer.send(rec)
 	}
+	if m := out.event.Marker; m != nil && m.Kind != chunk.HeartbeatMarker { // somebody waits for it, in a fence all applications
+		f.producer.hurry()
+	}
 	f.halfway = false
 	f.Metrics.captured(f.Shard, out.event, out.records)
 	return f.at(ctx, "capture.sent")

@@ -38,7 +38,7 @@ func newProducer(ctx context.Context, r *run, fail context.CancelCauseFunc) (*pr
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.StopProducerOnDataLossDetected(),
-		kgo.ProducerLinger(2*time.Millisecond), // a request for each change would cost the broker more than it saves
+		kgo.ProducerLinger(r.set.Linger), // a request for each change would cost the broker more than it saves
 		kgo.ProducerBatchMaxBytes(maxRecordBytes),
 		kgo.ProducerBatchCompression(kgo.ZstdCompression()),
 		kgo.MaxBufferedRecords(20_000),
@@ -76,6 +76,13 @@ func (p *producer) send(rec record) {
 			default:
 			}
 		})
+}
+
+// hurry sends what was handed over now: nothing of it waits for company.
+func (p *producer) hurry() {
+	past, cancel := context.WithCancel(p.ctx)
+	cancel()
+	_ = p.client.Flush(past) // it ends the waiting of records, and waits for none itself
 }
 
 // wait returns when of each partition as many records as sent says are
