@@ -1,12 +1,12 @@
 package validation
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
 // ask is one question of a scan.
@@ -43,8 +43,7 @@ func (m *Mongo) asks(ctx context.Context, r Read, after bson.RawValue) ([]ask, e
 	return append(asks, rest...), err
 }
 
-// Scan implements [Side]. While what one question finds is looked at, the server
-// works on the next one.
+// Scan implements [Side].
 func (m *Mongo) Scan(ctx context.Context, r Read, after bson.RawValue, limit int) iter.Seq2[bson.Raw, error] {
 	return func(yield func(bson.Raw, error) bool) {
 		asks, err := m.asks(ctx, r, after)
@@ -52,28 +51,12 @@ func (m *Mongo) Scan(ctx context.Context, r Read, after bson.RawValue, limit int
 			yield(nil, err)
 			return
 		}
-		ctx, cancel := context.WithCancel(ctx)
-		var next *answer
-		defer func() {
-			cancel()
-			next.drop(ctx)
-		}()
-		left := limit
-		for n, a := range asks {
-			if n == 0 {
-				next = m.begin(ctx, r, a, left)
-			}
-			<-next.came
-			cursor, err := next.cursor, next.err
-			next = nil
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			if n+1 < len(asks) {
-				next = m.begin(ctx, r, asks[n+1], left)
-			}
-			for doc, err := range m.documents(ctx, r, cursor) {
+		left, size := limit, 0
+		defer func() { m.learn(r.Collection, limit-left, size) }()
+		for _, a := range asks {
+			// One more than is wanted: for some types SecantusDB's $gt also finds
+			// the value itself, which must not take the place of another one.
+			for doc, err := range m.find(ctx, r, a, left+1) {
 				if err == nil && a.after.Type != 0 {
 					seen := doc.Lookup("_id").Equal(a.after)
 					a.after = bson.RawValue{} // nothing else comes before it
@@ -84,6 +67,7 @@ func (m *Mongo) Scan(ctx context.Context, r Read, after bson.RawValue, limit int
 				if !yield(doc, err) || err != nil {
 					return
 				}
+				size += len(doc)
 				if left--; left == 0 {
 					return
 				}
@@ -92,31 +76,29 @@ func (m *Mongo) Scan(ctx context.Context, r Read, after bson.RawValue, limit int
 	}
 }
 
-// answer is what a server says to one question; came is closed when it has.
-type answer struct {
-	came   chan struct{}
-	cursor *mongo.Cursor
-	err    error
-}
+// What a server may answer at once: about so many bytes, or so many documents where it is
+// not known how large they are.
+const (
+	batchBytes     = 2 << 20
+	batchDocuments = 1000
+)
 
-// begin asks a question of a scan. One document more than is wanted is asked for: for
-// some types SecantusDB's $gt also finds the value itself, which must not take
-// the place of another one.
-func (m *Mongo) begin(ctx context.Context, r Read, a ask, most int) *answer {
-	b := &answer{came: make(chan struct{})}
-	go func() {
-		defer close(b.came)
-		b.cursor, b.err = m.find(ctx, r, a, most+1)
-	}()
-	return b
-}
-
-// drop waits for an answer that nobody wants any more, if there is one.
-func (b *answer) drop(ctx context.Context) {
-	if b == nil {
+// learn remembers how many documents of a collection are a batch.
+func (m *Mongo) learn(collection string, documents, bytes int) {
+	if documents == 0 {
 		return
 	}
-	if <-b.came; b.err == nil {
-		_ = b.cursor.Close(context.WithoutCancel(ctx))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.batches == nil {
+		m.batches = map[string]int32{}
 	}
+	m.batches[collection] = int32(batchBytes*documents/bytes) + 1 //nolint:gosec // no document has less than five bytes
+}
+
+// batchOf gives how many documents of a collection are a batch.
+func (m *Mongo) batchOf(collection string) int32 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return cmp.Or(m.batches[collection], batchDocuments)
 }

@@ -41,10 +41,15 @@ func (v *Validator) placesOf(ctx context.Context, collection string) (places, er
 	return out, nil
 }
 
-// stretch gives the last cut up to which about most documents lie behind an _id, the next
-// one at least, and those before it; zero where no cut is left.
-func (p places) stretch(after bson.RawValue, most int) (until bson.RawValue, within []bson.RawValue, err error) {
-	lo, err := keyOr(after, chunk.KeyMin)
+// within gives where the next slice of a part of a collection ends: at the last cut up to
+// which about most documents lie, the next one at least, or with the part where no cut is
+// left in it; and the cuts before.
+func (p places) within(part stretch, most int) (until bson.RawValue, before []bson.RawValue, err error) {
+	lo, err := keyOr(part.after, chunk.KeyMin)
+	if err != nil {
+		return until, nil, err
+	}
+	hi, err := keyOr(part.until, chunk.KeyMax)
 	if err != nil {
 		return until, nil, err
 	}
@@ -53,13 +58,16 @@ func (p places) stretch(after bson.RawValue, most int) (until bson.RawValue, wit
 		if c.key <= lo {
 			continue
 		}
-		if sum += c.Documents; until.Type != 0 {
-			if sum > int64(most) {
-				break
-			}
-			within = append(within, until)
+		if sum += c.Documents; c.key > hi || sum > int64(most) && until.Type != 0 {
+			break
+		}
+		if until.Type != 0 {
+			before = append(before, until)
 		}
 		until = c.At
 	}
-	return until, within, nil
+	if until.Type == 0 {
+		until = part.until
+	}
+	return until, before, nil
 }

@@ -23,7 +23,8 @@ type Mongo struct {
 
 	mu       sync.Mutex
 	collated map[string]bool
-	mixed    map[string]bool // see mixesLengths
+	batches  map[string]int32 // documents of a batch
+	mixed    map[string]bool  // see mixesLengths
 }
 
 // group is some types whose values compare with each other and with no others.
@@ -228,61 +229,55 @@ func (m *Mongo) mixesLengths(ctx context.Context, r Read) (bool, error) {
 	return len(lengths) > 1, nil
 }
 
-// firstBatch is how many documents a server may answer a find with at once; it ends at
-// 16 MB all the same.
-const firstBatch = 5_000
-
-// find asks for what one part of a scan finds, in the order of _id.
-func (m *Mongo) find(ctx context.Context, r Read, a ask, limit int) (*mongo.Cursor, error) {
-	collated, err := m.isCollated(ctx, r.Collection)
-	if err != nil {
-		return nil, err
+// find yields what one question of a scan finds, in the order of _id.
+func (m *Mongo) find(ctx context.Context, r Read, a ask, limit int) iter.Seq2[bson.Raw, error] {
+	return func(yield func(bson.Raw, error) bool) {
+		collated, err := m.isCollated(ctx, r.Collection)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		cmd := bson.D{
+			{Key: "find", Value: r.Collection},
+			{Key: "filter", Value: a.filter},
+			{Key: "limit", Value: int64(limit)},
+		}
+		if !a.ordered || r.Sort || collated {
+			cmd = append(cmd, bson.E{Key: "sort", Value: bson.D{{Key: "_id", Value: 1}}})
+		}
+		if collated {
+			cmd = append(cmd, bson.E{Key: "collation", Value: bson.D{{Key: "locale", Value: "simple"}}}, bson.E{Key: "allowDiskUse", Value: true})
+		}
+		m.yield(ctx, r, cmd, yield)
 	}
-	cmd := bson.D{
-		{Key: "find", Value: r.Collection},
-		{Key: "filter", Value: a.filter},
-		{Key: "limit", Value: int64(limit)},
-		{Key: "batchSize", Value: int64(firstBatch)}, // 101 else, which costs each slice a round trip for nothing
-	}
-	if !a.ordered || r.Sort || collated {
-		cmd = append(cmd, bson.E{Key: "sort", Value: bson.D{{Key: "_id", Value: 1}}})
-	}
-	if collated {
-		cmd = append(cmd, bson.E{Key: "collation", Value: bson.D{{Key: "locale", Value: "simple"}}}, bson.E{Key: "allowDiskUse", Value: true})
-	}
-	return m.run(ctx, r, cmd)
 }
 
 // Get implements [Side].
 func (m *Mongo) Get(ctx context.Context, r Read, ids []bson.RawValue) iter.Seq2[bson.Raw, error] {
 	return func(yield func(bson.Raw, error) bool) {
-		cursor, err := m.run(ctx, r, bson.D{
+		m.yield(ctx, r, bson.D{
 			{Key: "find", Value: r.Collection}, {Key: "filter", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}}},
-		})
-		if err != nil {
-			yield(nil, err)
-			return
-		}
-		for doc, err := range m.documents(ctx, r, cursor) {
-			if !yield(doc, err) {
-				return
-			}
-		}
+		}, yield)
 	}
 }
 
-// documents yields what a cursor has, and closes it.
-func (m *Mongo) documents(ctx context.Context, r Read, cursor *mongo.Cursor) iter.Seq2[bson.Raw, error] {
-	return func(yield func(bson.Raw, error) bool) {
-		defer func() { _ = cursor.Close(context.WithoutCancel(ctx)) }()
-		for cursor.Next(ctx) {
-			if !yield(cursor.Current, nil) {
-				return
-			}
+// yield runs a command with a cursor and yields its documents.
+func (m *Mongo) yield(ctx context.Context, r Read, cmd bson.D, yield func(bson.Raw, error) bool) {
+	batch := m.batchOf(r.Collection)
+	cursor, err := m.run(ctx, r, append(cmd, bson.E{Key: "batchSize", Value: batch})) // 101 else, and 16 MB from then on
+	if err != nil {
+		yield(nil, err)
+		return
+	}
+	cursor.SetBatchSize(batch)
+	defer func() { _ = cursor.Close(context.WithoutCancel(ctx)) }()
+	for cursor.Next(ctx) {
+		if !yield(cursor.Current, nil) {
+			return
 		}
-		if err := cursor.Err(); err != nil {
-			yield(nil, fmt.Errorf("read %s.%s: %w", m.Database, r.Collection, err))
-		}
+	}
+	if err := cursor.Err(); err != nil {
+		yield(nil, fmt.Errorf("read %s.%s: %w", m.Database, r.Collection, err))
 	}
 }
 

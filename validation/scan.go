@@ -24,9 +24,27 @@ func (r *run) grow(least int, s slice, changed int) {
 	}
 }
 
+// inFlight is how many slices are read at once: while what is in one of them is looked at,
+// the shards find what is in the other one.
+const inFlight = 2
+
+// stretch is a part of a collection.
+type stretch struct {
+	after, until bson.RawValue // zero: from the first one, to the last one
+}
+
+// ahead is a slice that is read beside other work; done is closed when it is.
+type ahead struct {
+	done   chan struct{}
+	until  bson.RawValue
+	during []*Touched // what changed since its read began, as far as it was looked at
+	slice  slice
+	err    error
+}
+
 // scan compares a collection for the first time, slice by slice. While a slice's
-// marker goes through the log and the lanes, the next slice is read already. That read
-// began behind the marker before, so that what changed since then counts for it too.
+// marker goes through the log and the lanes, the next ones are read already. Their reads
+// began behind a marker before, so that what changed since then counts for them too.
 func (r *run) scan(ctx context.Context, name string) error {
 	least := r.Settings.Slice
 	defer func() { r.Settings.Slice = least }()
@@ -35,60 +53,75 @@ func (r *run) scan(ctx context.Context, name string) error {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	next := r.readAhead(ctx, name, cuts, bson.RawValue{})
-	defer func() { cancel(); <-next.done }()
-	before := NewTouched(r.Database, r.Settings.Suspects)
-	for {
-		<-next.done
-		if next.err != nil {
-			return fmt.Errorf("compare %s: %w", name, next.err)
+	var reading []*ahead
+	defer func() {
+		cancel()
+		for _, a := range reading {
+			<-a.done
 		}
-		s := next.slice
-		if s.next.Type != 0 {
-			next = r.readAhead(ctx, name, cuts, s.next)
+	}()
+	begin := func(left []stretch) []stretch {
+		for len(left) > 0 && len(reading) < inFlight {
+			var a *ahead
+			a, left = r.readAhead(ctx, name, cuts, left)
+			reading = append(reading, a)
 		}
+		return left
+	}
+	left := begin([]stretch{{}})
+	for len(reading) > 0 {
+		a := reading[0]
+		if <-a.done; a.err != nil {
+			return fmt.Errorf("compare %s: %w", name, a.err)
+		}
+		if !a.slice.next.Equal(a.until) {
+			left = append([]stretch{{after: a.slice.next, until: a.until}}, left...)
+		}
+		reading = reading[1:]
+		left = begin(left)
 		touched, err := r.bracket(ctx)
 		if err != nil {
 			return err
 		}
-		r.grow(least, s, r.take(name, s, before, touched))
-		r.report(ctx, name)
-		if s.next.Type == 0 {
-			return nil
+		for _, b := range reading {
+			b.during = append(b.during, touched)
 		}
-		before = touched
+		r.grow(least, a.slice, r.take(name, a.slice, append(a.during, touched)...))
+		r.report(ctx, name)
 	}
+	return nil
 }
 
-// ahead is a slice that is read beside other work; done is closed when it is.
-type ahead struct {
-	done  chan struct{}
-	slice slice
-	err   error
-}
-
-// readAhead begins to read the slice behind an _id. All lanes have passed the newest
-// marker.
-func (r *run) readAhead(ctx context.Context, name string, cuts places, after bson.RawValue) *ahead {
+// readAhead begins to read the next slice of what is left of a collection, and gives what
+// is left then. All lanes have passed the newest marker.
+func (r *run) readAhead(ctx context.Context, name string, cuts places, left []stretch) (*ahead, []stretch) {
 	a := &ahead{done: make(chan struct{})}
-	v, since := *r.Validator, r.mark.At // as they are now
+	read := Read{Collection: name, Since: r.mark.At}
+	first := left[0]
+	if read.Until, read.Cuts, a.err = cuts.within(first, r.Settings.Slice); a.err != nil {
+		close(a.done)
+		return a, left
+	}
+	if a.until = read.Until; a.until.Equal(first.until) {
+		left = left[1:]
+	} else {
+		left[0].after = a.until
+	}
+	v := *r.Validator // as it is now
 	go func() {
 		defer close(a.done)
-		a.slice, a.err = v.readSlice(ctx, Read{Collection: name, Since: since}, cuts, after)
+		a.slice, a.err = v.readSlice(ctx, read, first.after)
 	}()
-	return a
+	return a, left
 }
 
 // readSlice compares the slice behind an _id. A server that gave it out of order
 // is told the order.
-func (v *Validator) readSlice(ctx context.Context, read Read, cuts places, after bson.RawValue) (s slice, err error) {
-	if read.Until, read.Cuts, err = cuts.stretch(after, v.Settings.Slice); err != nil {
-		return s, err
-	}
+func (v *Validator) readSlice(ctx context.Context, read Read, after bson.RawValue) (slice, error) {
 	for {
 		parked, err := v.parkedNow(ctx)
 		if err != nil {
-			return s, fmt.Errorf("list parked documents: %w", err)
+			return slice{}, fmt.Errorf("list parked documents: %w", err)
 		}
 		s, err := v.compareSlice(ctx, read, after, parked)
 		if read.Sort || !failure.HasCode(err, codeUnordered) {

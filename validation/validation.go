@@ -8,8 +8,9 @@
 // not change on the source in that time, nor did any lane change it on the
 // target, so both sides must hold the same bytes. One that has an event is busy:
 // it is read again in the next round, alone with the others like it. What is
-// still busy at the end is left to be compared under the fence. The next slice is
-// read while V2 is on its way: its bracket is then from V1 to the marker behind V2.
+// still busy at the end is left to be compared under the fence. Two slices are read at
+// once, and the next ones while V2 is on its way: the bracket of each goes from the marker
+// before its read began to the one behind its end.
 package validation
 
 import (
