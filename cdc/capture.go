@@ -41,7 +41,7 @@ type CaptureSettings struct {
 	SaveEvery      time.Duration // how often the position is saved at most, 200 ms
 	Await          time.Duration // how long the shard waits for a change before it answers, 200 ms
 	BatchSize      int32         // changes in one answer of the shard, 1000
-	Linger         time.Duration // how long a change may wait for others that go to Kafka with it, 2 ms; a marker does not, but for a heartbeat
+	Linger         time.Duration // how long a change may wait for others that go to Kafka with it, 5 ms; for a marker none waits, but for a heartbeat
 	RetryEvery     time.Duration // first pause after an error, doubled up to 20 times, 100 ms
 	WindowEvery    time.Duration // how often it is measured how long the shard's log lasts, 1 minute
 	ShortLog       time.Duration // a shard's log that lasts less is an alarm, 6 h
@@ -58,7 +58,7 @@ func (s CaptureSettings) orDefault() CaptureSettings {
 	def(&s.HeartbeatEvery, 500*time.Millisecond)
 	def(&s.SaveEvery, 200*time.Millisecond)
 	def(&s.Await, 200*time.Millisecond)
-	def(&s.Linger, 2*time.Millisecond)
+	def(&s.Linger, 5*time.Millisecond)
 	def(&s.RetryEvery, 100*time.Millisecond)
 	def(&s.SilentAfter, 20*time.Second)
 	def(&s.WindowEvery, time.Minute)
