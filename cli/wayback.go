@@ -206,9 +206,16 @@ func (a *app) printAsked(list []asked) error {
 	return err
 }
 
+// intents finds what was intended, and what became of it.
+type intents interface {
+	routes
+	Intents(ctx context.Context, limit int) ([]metadata.Intent, error)
+	OpenMigration(ctx context.Context, id chunk.ID) (metadata.Migration, bool, error)
+}
+
 // movesOf lists the unfinished moves of the newest intent of an id, with what each
 // can be asked for.
-func movesOf(ctx context.Context, store *metadata.Store, id, update string) ([]asked, error) {
+func movesOf(ctx context.Context, store intents, id, update string) ([]asked, error) {
 	all, err := store.Intents(ctx, 1000)
 	if err != nil {
 		return nil, err

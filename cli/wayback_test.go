@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"testing"
@@ -217,6 +218,70 @@ func TestSplitChunkIsAskedForItsWayBack(t *testing.T) {
 	require.NoError(t, err)
 	m := metadata.Migration{ID: 6, Lead: 5, Chunk: chunk.Chunk{ID: "shop/0001"}, Source: chunk.Placement{ID: 1}, Phase: chunk.BurnIn}
 	require.Equal(t, asked{Chunk: "shop/0001", Phase: chunk.BurnIn, Ask: contract.RollbackUpdate, move: 5}, askOf(m, r, contract.RollbackUpdate))
+}
+
+// intended is a metadata with intents and moves.
+type intended struct {
+	all  []metadata.Intent
+	open map[chunk.ID]metadata.Migration
+}
+
+// Intents implements [intents].
+func (m intended) Intents(context.Context, int) ([]metadata.Intent, error) { return m.all, nil }
+
+// OpenMigration implements [intents].
+func (m intended) OpenMigration(_ context.Context, id chunk.ID) (metadata.Migration, bool, error) {
+	x, ok := m.open[id]
+	return x, ok, nil
+}
+
+// Route implements [routes]: a move's target serves from burn-in on.
+func (m intended) Route(_ context.Context, id chunk.ID) (chunk.Route, error) {
+	x := m.open[id]
+	if x.Phase == chunk.BurnIn {
+		return chunk.Route{Placement: x.Target}, nil
+	}
+	return chunk.Route{Placement: x.Source}, nil
+}
+
+// TestListOfAnIntentsMoves: those of the newest intent of a name that are not over, without what was
+// begun before it by somebody else; only what is behind its switch can be completed.
+func TestListOfAnIntentsMoves(t *testing.T) {
+	t.Parallel()
+
+	opened := time.Date(2026, 11, 30, 3, 0, 0, 0, time.UTC)
+	m := intended{open: map[chunk.ID]metadata.Migration{}}
+	put := func(number int, phase chunk.Phase, created time.Time) chunk.ID {
+		id := chunk.NewID("shop", number)
+		m.open[id] = metadata.Migration{
+			ID: chunk.MigrationID(10 + number), Lead: chunk.MigrationID(number), Chunk: chunk.Chunk{ID: id}, Phase: phase, CreatedAt: created,
+			Source: chunk.Placement{ID: 1}, Target: chunk.Placement{ID: 2},
+		}
+		return id
+	}
+	behind, before := put(1, chunk.BurnIn, opened.Add(time.Minute)), put(2, chunk.Validating, opened)
+	others := put(3, chunk.BurnIn, opened.Add(-time.Minute))
+	plan, err := json.Marshal([]contract.PlannedMove{{Chunk: behind}, {Chunk: before}, {Chunk: others}, {Chunk: "shop/0004"}})
+	require.NoError(t, err)
+	over, err := json.Marshal([]contract.PlannedMove{{Chunk: "shop/0004"}})
+	require.NoError(t, err)
+	m.all = []metadata.Intent{
+		{WorkflowID: "rebalance/drain/a", Plan: over}, {WorkflowID: "rebalance/upgrade/a", Plan: plan, OpenedAt: opened},
+		{WorkflowID: "rebalance/upgrade/a", Plan: over, OpenedAt: opened.Add(-time.Hour)},
+	}
+
+	list, err := movesOf(t.Context(), m, "rebalance/upgrade/a", contract.RollbackUpdate)
+	require.NoError(t, err)
+	require.Equal(t, []asked{
+		{Chunk: behind, Phase: chunk.BurnIn, Ask: contract.RollbackUpdate, move: 1}, {Chunk: before, Phase: chunk.Validating, Ask: contract.AbortUpdate, move: 2},
+	}, list)
+	list, err = movesOf(t.Context(), m, "rebalance/upgrade/a", contract.CompleteUpdate)
+	require.NoError(t, err)
+	require.Equal(t, []asked{{Chunk: behind, Phase: chunk.BurnIn, Ask: contract.CompleteUpdate, move: 1}}, list)
+	for id, code := range map[string]string{"rebalance/drain/a": "rebalance.nothing_open", "rebalance/drain/b": "rebalance.unknown"} {
+		_, err := movesOf(t.Context(), m, id, contract.RollbackUpdate)
+		require.True(t, failure.HasCode(err, code), "%v", err)
+	}
 }
 
 // TestWhatAMoveIsAskedFor, by where it is and who serves.

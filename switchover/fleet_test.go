@@ -39,6 +39,7 @@ type fleet struct {
 	ttlBroken bool     // restoring TTL fails at once
 	met       []string // shards that were asked who their primary is
 	paid      []string
+	exchanged bool                // the metadata's server is another one at the next change
 	forgotten []chunk.PlacementID // what a side keeps of a fence
 	asked     chunk.AttemptState  // the first attempt's, when it was asked what is busy
 	differ    error               // what the comparison under the fence says
@@ -110,7 +111,7 @@ func (f *fleet) Advance(_ context.Context, id chunk.AttemptID, from, to chunk.At
 		if r.State != from {
 			return failure.New(failure.Lost, "attempt.is_"+string(r.State), "attempt %d is %s", id, r.State)
 		}
-		r.State = to
+		r.State, r.Unbroken = to, r.Unbroken && !f.exchanged
 		at = *r
 		return nil
 	})
@@ -345,6 +346,12 @@ func TestWayBackAsksTheTargetAfterAnExchangeOfTheMetadata(t *testing.T) {
 		f.opened[placementB.ID] = 0
 		require.NoError(t, f.switcher().Abandon(t.Context(), 1, "test"))
 	}
+
+	f := newFleet(chunk.Closing)
+	f.exchanged, f.opened[placementB.ID] = true, 1
+	err := f.switcher().Abandon(t.Context(), 1, "test")
+	require.True(t, failure.HasCode(err, "switch.open_record_newer"), "exchanged between the look at the row and its change: %v", err)
+	require.Empty(t, f.granted)
 }
 
 // One attempt whose shard answers nothing must not keep the watchdog from the others.
