@@ -67,6 +67,9 @@ func (r *Rig) Judged(ctx context.Context, c *Cell, do func(context.Context, *Cel
 		c.Outcome = err.Error()
 	}
 	c.Seconds, c.Errors = time.Since(began).Seconds(), v.ClientErrors-errorsBefore
+	if c.Errors > 0 {
+		c.Error = r.work.LastError()
+	}
 	r.known = v
 	return v, err == nil && ctx.Err() == nil
 }

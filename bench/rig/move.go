@@ -24,7 +24,8 @@ type Cell struct {
 	FoundMS    []float64 `json:"found_ms"`    // of each of these, how long past it somebody began to take it back; 0: nobody had to
 	ReturnMS   []float64 `json:"return_ms"`   // of attempts that were overdue when a server that was killed ran again: how long after that they were ended
 	Errors     int64     `json:"client_errors"`
-	Outcome    string    `json:"outcome"` // Held, or what broke
+	Error      string    `json:"client_error,omitempty"` // the newest of them
+	Outcome    string    `json:"outcome"`                // Held, or what broke
 
 	returned time.Time // of the server that was killed
 }

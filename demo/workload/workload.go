@@ -51,6 +51,7 @@ type Workload struct {
 	errors   atomic.Int64
 	stale    atomic.Int64
 	firstErr atomic.Pointer[string]
+	lastErr  atomic.Pointer[string]
 	gaps     gapRecorder
 }
 
@@ -149,10 +150,19 @@ func (w *Workload) Errors() (n int64, first string) {
 	return w.errors.Load(), first
 }
 
+// LastError is the newest of them; empty: there was none.
+func (w *Workload) LastError() string {
+	if p := w.lastErr.Load(); p != nil {
+		return *p
+	}
+	return ""
+}
+
 // fail counts an error that reached the application.
 func (w *Workload) fail(op string, err error) {
 	text := op + ": " + err.Error()
 	w.firstErr.CompareAndSwap(nil, &text)
+	w.lastErr.Store(&text)
 	w.errors.Add(1)
 }
 
