@@ -45,7 +45,7 @@ func (a *Activities) throttle(set *shard.Set, member string, reader *mongo.Clien
 			}
 			now, err := set.Health(ctx, members...)
 			if err == nil {
-				h.Served, err = answersOf(ctx, a.Store, set.Name())
+				h.Heard, err = answersOf(ctx, a.Store, set.Name())
 			}
 			h.Answer, h.Dirty, h.Used, h.Lag, h.Behind = now.Answer, now.Dirty, now.Used, now.Lag, now.Behind
 			return h, err
@@ -55,20 +55,37 @@ func (a *Activities) throttle(set *shard.Set, member string, reader *mongo.Clien
 }
 
 // answersOf is what the proxies say of a shard's answers.
-func answersOf(ctx context.Context, store *metadata.Store, name string) (bulkimport.Served, error) {
+func answersOf(ctx context.Context, store *metadata.Store, name string) (bulkimport.Heard, error) {
 	words, err := store.Answers(ctx, name)
 	if err != nil {
-		return nil, err
+		return bulkimport.Heard{}, err
 	}
-	out := bulkimport.Served{}
-	for proxy, raw := range words {
+	return heardBy(words, name)
+}
+
+// heardBy reads what proxies say.
+func heardBy(words []metadata.Answer, name string) (bulkimport.Heard, error) {
+	out := bulkimport.Heard{Served: bulkimport.Served{}, Before: bulkimport.Served{}}
+	for _, w := range words {
+		if w.Word == nil {
+			out.Silent = true
+			continue
+		}
 		var word struct {
 			Took []int64 `json:"took"`
 		}
-		if err := json.Unmarshal(raw, &word); err != nil {
-			return nil, fmt.Errorf("read what %s says of %s: %w", proxy, name, err)
+		if err := json.Unmarshal(w.Word, &word); err != nil {
+			return out, fmt.Errorf("read what %s says of %s: %w", w.Proxy, name, err)
 		}
-		out[proxy] = word.Took
+		out.Served[w.Proxy] = word.Took
+		if w.Before == nil {
+			continue
+		}
+		var before []int64
+		if err := json.Unmarshal(w.Before, &before); err != nil {
+			return out, fmt.Errorf("read what %s said of %s: %w", w.Proxy, name, err)
+		}
+		out.Before[w.Proxy] = before
 	}
 	return out, nil
 }

@@ -10,6 +10,13 @@ import (
 // the proxy that sent them, since that began. A proxy that begins anew counts anew.
 type Served map[string][]int64
 
+// Heard is what the proxies say of a shard.
+type Heard struct {
+	Served Served
+	Before Served // within the minute before imports began to work there, of those who know
+	Silent bool   // one has not spoken yet, and there may be requests of which nothing is known
+}
+
 // How courtesy moves. A level is how much an import may do at once: below 1 a share of the
 // time, one piece of work after another; from 1 on so many pieces at once.
 const (
@@ -21,40 +28,53 @@ const (
 	growSlow  = 1.15 // close to it
 	nearly    = 0.7  // of what was too much is close
 	giveWay   = 0.5
-	drift     = 0.2  // of a new word on how it is without the import
+	drift     = 0.5  // of a new word on how it is without the import
 	aim       = 0.75 // of what a request may take longer
 	forgive   = 0.9  // of the debt is left at the next verdict
 	tailShare = 0.01
 
 	goneAfter    = 5 * time.Second  // without requests nobody is there
 	oldAfter     = 30 * time.Second // what was heard before says nothing of now
+	silentMost   = 3 * time.Second  // a proxy that says nothing for so long has nothing to say
 	verdictAfter = 2 * time.Second
 	verdictLate  = 5 * time.Second // whatever is known by then
 	verdictOps   = 300
 	learnOps     = 3000
 	fewestOps    = 20
 	leastSlack   = 500 * time.Microsecond // slower by that is nothing that an application feels
+
+	stillEvery   = time.Minute
+	stillSoon    = 20 * time.Second // where it is too slow whatever is done
+	stillFor     = 4500 * time.Millisecond
+	stillSettles = 1500 * time.Millisecond // until what proxies say is all of a time without work
 )
 
 // courtesy lets applications go first on a shard: from what the proxies measure it finds
 // how much an import may do there without one request in a hundred taking longer than
-// allowed. It begins low, doubles while all is well, gives way at once when it is not, and
-// comes close again to where it was too much only slowly. It never goes below levelLeast:
-// what is slow even then has other reasons, and becomes what all is measured by.
+// allowed. What it measures by is what requests took in the minute before imports began,
+// or, where nobody knows that, what they take beside very little of one. It begins low,
+// doubles while all is well, gives way at once when it is not, and comes close again to
+// where it was too much only slowly. It never goes below levelLeast. Now and then it does
+// nothing at all for a while, the sooner where requests are slow even then: what they take
+// meanwhile becomes what it measures by.
 type courtesy struct {
 	edge   func(bucket int) time.Duration // upper edges of the buckets
 	slower float64                        // allowed, times p99 without the import
 
+	began    time.Time // of listening
 	before   Served    // as it was heard last; nil: never
 	listened time.Time // last
 	heard    time.Time // the last request
 	crowd    bool      // somebody is there
+	unsure   bool      // or may be
 	level    float64   // only while somebody is
 	tooFar   float64   // the level at which it was too much last, 0: none was
 
 	since  time.Time // of what follows
 	window []int64   // requests by bucket
 	skip   bool      // what comes next belongs to another level
+	still  time.Time // since when nothing is done, zero: it is
+	stood  time.Time // when that was last
 	calm   time.Duration
 	tail   time.Duration // p99 by the last verdict
 	rate   float64       // requests per second by it
@@ -63,38 +83,79 @@ type courtesy struct {
 
 // hear takes in what the proxies say at a time and decides anew when that is enough to
 // decide by.
-func (c *courtesy) hear(now time.Time, said Served) {
+func (c *courtesy) hear(now time.Time, h Heard) {
 	if c.edge == nil {
 		return
 	}
 	if now.Sub(c.listened) > oldAfter { // no import ran: what was then says nothing of now
-		c.before, c.crowd = nil, false
+		c.before, c.crowd, c.unsure, c.began = nil, false, false, now
 	}
 	c.listened = now
-	first := c.before == nil
-	more, n := said.since(c.before)
-	c.before = said
+	came := h.Served.came(c.before)
+	more, n := h.Served.since(c.before)
+	c.before = h.Served
+	waits := h.Silent && now.Sub(c.began) < silentMost
 	switch {
-	case first && len(said) > 0, n > 0:
+	case came, n > 0:
 		c.heard = now
-		if !c.crowd {
-			c.crowd, c.level = true, levelFirst
-			c.tooFar, c.calm, c.tail, c.rate, c.debt = 0, 0, 0, 0, 0
-			c.restart(now)
+		if !c.crowd || c.unsure {
+			c.meet(now, h.Before)
 			return
 		}
-	case now.Sub(c.heard) >= goneAfter:
-		c.crowd = false
+	case waits && !c.crowd:
+		c.crowd, c.unsure, c.level, c.calm, c.still = true, true, levelFirst, 0, time.Time{}
+	case c.unsure && !waits, !c.unsure && now.Sub(c.heard) >= goneAfter:
+		c.crowd, c.unsure = false, false
 	}
-	if !c.crowd || n == 0 {
-		return
+	if c.crowd && !c.unsure {
+		c.weigh(now, more, n)
 	}
-	if c.skip {
+}
+
+// meet begins with those who are there.
+func (c *courtesy) meet(now time.Time, before Served) {
+	c.crowd, c.unsure, c.level = true, false, levelFirst
+	c.tooFar, c.calm, c.tail, c.rate, c.debt = 0, 0, 0, 0, 0
+	c.still, c.stood = time.Time{}, now
+	var all []int64
+	for _, counts := range before {
+		all = add(all, counts)
+	}
+	if count(all) >= fewestOps {
+		c.calm = c.quantile(all, 1-tailShare)
+	}
+	c.restart(now)
+}
+
+// weigh takes in n requests more.
+func (c *courtesy) weigh(now time.Time, more []int64, n float64) {
+	switch {
+	case c.stands():
+		if now.Sub(c.still) > stillSettles {
+			c.window = add(c.window, more)
+		}
+		if now.Sub(c.still) >= stillFor {
+			c.goOn(now)
+		}
+	case n == 0:
+	case c.skip:
 		c.skip, c.since = false, now
-		return
+	default:
+		c.window = add(c.window, more)
+		c.judge(now)
 	}
-	c.window = add(c.window, more)
-	c.judge(now)
+}
+
+// stands reports whether nothing is to be done now.
+func (c *courtesy) stands() bool { return !c.still.IsZero() }
+
+// goOn ends a time in which nothing was done: that is how it is without the import.
+func (c *courtesy) goOn(now time.Time) {
+	if count(c.window) >= fewestOps {
+		c.calm += time.Duration(drift * float64(c.quantile(c.window, 1-tailShare)-c.calm))
+	}
+	c.still, c.stood, c.debt = time.Time{}, now, 0
+	c.restart(now)
 }
 
 // restart forgets what was heard: the level is another one from now on, and what
@@ -117,23 +178,28 @@ func (c *courtesy) judge(now time.Time) {
 	c.rate = n / max(took, time.Millisecond).Seconds()
 	known := n >= fewestOps
 	if known {
-		c.tail = c.quantile(1 - tailShare)
+		c.tail = c.quantile(c.window, 1-tailShare)
 		if c.calm == 0 {
 			c.calm = c.tail
-		} else if c.level <= levelFirst {
-			c.calm += time.Duration(drift * float64(c.tail-c.calm))
 		}
 	}
 	if limit > 0 {
 		c.debt = max(forgive*c.debt+slow-most, -most)
 	}
+	again := stillEvery
 	switch {
 	case !known, limit == 0:
 		c.grow()
 	case slow > most && c.debt > math.Sqrt(most):
+		if c.level == levelLeast {
+			again = stillSoon
+		}
 		c.tooFar, c.level = c.level, max(levelLeast, giveWay*c.level)
 	case slow < most && c.debt <= 0:
 		c.grow()
+	}
+	if known && now.Sub(c.stood) >= again {
+		c.still = now
 	}
 	c.restart(now)
 }
@@ -164,9 +230,18 @@ func (c *courtesy) reason() string {
 	if !c.crowd {
 		return ""
 	}
+	if c.unsure {
+		return fmt.Sprintf("whether applications use it is being asked: works %.2g%% of the time", 100*c.level)
+	}
 	what := "applications use it; how long their requests take without the import is being measured"
-	if c.calm > 0 {
+	if c.calm > 0 && c.tail == 0 {
+		what = fmt.Sprintf("applications use it, p99 of their requests is kept to %s (%.3g times %s)", short(c.limit()), float64(c.limit())/float64(c.calm), short(c.calm))
+	}
+	if c.tail > 0 {
 		what = fmt.Sprintf("p99 of %.0f requests/s is %s, kept to %s (%.3g times %s)", c.rate, short(c.tail), short(c.limit()), float64(c.limit())/float64(c.calm), short(c.calm))
+	}
+	if c.stands() {
+		return what + ": does nothing for a while, to see how it is without the import"
 	}
 	if c.level >= 1 {
 		return fmt.Sprintf("%s: does up to %d things at once", what, int(c.level))
@@ -195,6 +270,16 @@ next:
 		more = add(more, lately)
 	}
 	return more, count(more)
+}
+
+// came reports whether a proxy has counted requests that was not heard before.
+func (s Served) came(before Served) bool {
+	for proxy, counts := range s {
+		if _, ok := before[proxy]; !ok && count(counts) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // add sums two histograms up.
@@ -230,11 +315,11 @@ func (c *courtesy) above(limit time.Duration) (n float64) {
 	return n
 }
 
-// quantile of the window.
-func (c *courtesy) quantile(q float64) time.Duration {
-	left := q * count(c.window)
+// quantile of a histogram.
+func (c *courtesy) quantile(h []int64, q float64) time.Duration {
+	left := q * count(h)
 	lower := time.Duration(0)
-	for b, x := range c.window {
+	for b, x := range h {
 		upper := c.edge(b)
 		if left <= float64(x) && x > 0 {
 			return lower + time.Duration(float64(upper-lower)*left/float64(x))

@@ -3,6 +3,7 @@ package bulkimport
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ type served struct {
 	median time.Duration               // of a request without an import
 	hurt   func(level float64) float64 // times what a request takes, by what an import does
 	counts []int64
+	before Served // as the proxy knows it
 	now    time.Time
 	took   []time.Duration // of the last second
 }
@@ -34,14 +36,31 @@ func newServed(hurt func(float64) float64) *served {
 func (s *served) second(c *courtesy) {
 	s.now = s.now.Add(time.Second)
 	s.took = s.took[:0]
-	for range s.rate {
-		took := time.Duration(float64(s.median) * math.Exp(0.6*s.random.NormFloat64()) * s.hurt(c.level))
-		s.took = append(s.took, took)
-		b := max(0, int(math.Ceil(math.Log(float64(took)/float64(edge(0)))/math.Log(1.1))))
-		s.counts = add(s.counts, make([]int64, b+1))
-		s.counts[b]++
+	level := c.level
+	if c.stands() {
+		level = 0
 	}
-	c.hear(s.now, Served{"p": append([]int64(nil), s.counts...)})
+	for range s.rate {
+		s.serve(s.hurt(level))
+	}
+	c.hear(s.now, Heard{Served: Served{"p": slices.Clone(s.counts)}, Before: s.before})
+}
+
+// serve serves one request, so many times as slowly as without an import.
+func (s *served) serve(slower float64) {
+	took := time.Duration(float64(s.median) * math.Exp(0.6*s.random.NormFloat64()) * slower)
+	s.took = append(s.took, took)
+	b := max(0, int(math.Ceil(math.Log(float64(took)/float64(edge(0)))/math.Log(1.1))))
+	s.counts = add(s.counts, make([]int64, b+1))
+	s.counts[b]++
+}
+
+// minute serves for one without an import, which the proxy remembers as the one before it.
+func (s *served) minute() {
+	for range 60 * s.rate {
+		s.serve(1)
+	}
+	s.before = Served{"p": slices.Clone(s.counts)}
 }
 
 // slow is the share of requests that took longer than limit within so many seconds, and
@@ -100,7 +119,7 @@ func TestCourtesyIsForThoseWhoAreThere(t *testing.T) {
 	s, c := newServed(func(float64) float64 { return 1 }), newCourtesy()
 	for range 10 {
 		s.now = s.now.Add(time.Second)
-		c.hear(s.now, nil)
+		c.hear(s.now, Heard{})
 		require.False(t, c.crowd)
 	}
 	require.Empty(t, c.reason())
@@ -147,6 +166,85 @@ func TestCourtesyNeverStarves(t *testing.T) {
 	require.InDelta(t, s.p99().Seconds(), c.calm.Seconds(), 0.25*s.p99().Seconds())
 }
 
+// TestCourtesyKnowsTheMinuteBefore: it judges at once, and holds an import for what it is
+// that slows requests down even at its least.
+func TestCourtesyKnowsTheMinuteBefore(t *testing.T) {
+	t.Parallel()
+	s, c := newServed(func(level float64) float64 {
+		if level > 0 {
+			return 1.5
+		}
+		return 1
+	}), newCourtesy()
+	s.minute()
+	s.second(c)
+	require.InDelta(t, s.p99().Seconds(), c.calm.Seconds(), 0.1*s.p99().Seconds())
+	require.Contains(t, c.reason(), "p99 of their requests is kept to")
+	for range 6 {
+		s.second(c)
+	}
+	require.InEpsilon(t, levelLeast, c.level, 1e-9)
+	stood, of := 0, 300
+	for range of {
+		s.second(c)
+		if c.stands() {
+			stood++
+			require.Contains(t, c.reason(), "does nothing for a while")
+		}
+	}
+	require.InDelta(t, s.p99().Seconds(), c.calm.Seconds(), 0.15*s.p99().Seconds())
+	require.InEpsilon(t, levelLeast, c.level, 1e-9)
+	require.Positive(t, stood)
+	require.Less(t, stood, of/3, "it goes on")
+}
+
+// TestCourtesyLearnsOfBetterTimes: a minute before that was a bad one is no excuse.
+func TestCourtesyLearnsOfBetterTimes(t *testing.T) {
+	t.Parallel()
+	s, c := newServed(func(level float64) float64 { return 1 + 0.1*level }), newCourtesy()
+	s.median *= 3
+	s.minute()
+	s.median /= 3
+	s.slow(c, 400, 0)
+	require.InDelta(t, s.p99().Seconds(), c.calm.Seconds(), 0.25*s.p99().Seconds())
+}
+
+// TestCourtesyAwaitsTheFirstWord: until every proxy has spoken there may be applications;
+// one that never does holds an import up for a few seconds.
+func TestCourtesyAwaitsTheFirstWord(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_000_000, 0)
+	later := func(c *courtesy, h Heard) {
+		now = now.Add(time.Second)
+		c.hear(now, h)
+	}
+	c := newCourtesy()
+	later(c, Heard{Silent: true})
+	require.True(t, c.crowd)
+	require.InEpsilon(t, levelFirst, c.level, 1e-9)
+	require.Contains(t, c.reason(), "is being asked")
+	later(c, Heard{Served: Served{"p": nil}})
+	require.False(t, c.crowd, "nobody is there")
+
+	c = newCourtesy()
+	later(c, Heard{Served: Served{"p": nil}, Silent: true})
+	later(c, Heard{Served: Served{"p": nil, "q": {100}}, Before: Served{"p": nil, "q": {99}}})
+	require.True(t, c.crowd)
+	require.Equal(t, c.quantile([]int64{99}, 0.99), c.calm)
+	later(c, Heard{Served: Served{"p": nil, "q": {100}}, Silent: true})
+	require.True(t, c.crowd, "it was there a second ago")
+
+	c = newCourtesy()
+	for range int(silentMost / time.Second) {
+		later(c, Heard{Silent: true})
+		require.True(t, c.crowd)
+	}
+	later(c, Heard{Silent: true})
+	require.False(t, c.crowd)
+	later(c, Heard{Silent: true})
+	require.False(t, c.crowd)
+}
+
 // TestCourtesyOfAFew: where so few requests come that one in a hundred says nothing, it
 // goes on carefully and is no obstacle.
 func TestCourtesyOfAFew(t *testing.T) {
@@ -175,7 +273,7 @@ func TestServedSince(t *testing.T) {
 func TestTailOfAWindow(t *testing.T) {
 	t.Parallel()
 	c := &courtesy{edge: func(b int) time.Duration { return time.Duration(b+1) * 10 * time.Millisecond }, window: []int64{90, 10}}
-	require.Equal(t, 19*time.Millisecond, c.quantile(0.99))
+	require.Equal(t, 19*time.Millisecond, c.quantile(c.window, 0.99))
 	require.InEpsilon(t, 5.0, c.above(15*time.Millisecond), 1e-9)
 	require.InEpsilon(t, 55.0, c.above(5*time.Millisecond), 1e-9)
 	require.Zero(t, c.above(20*time.Millisecond))

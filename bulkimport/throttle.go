@@ -13,7 +13,7 @@ type Health struct {
 	Dirty, Used float64       // shares of its cache
 	Lag         time.Duration // of the secondary that is furthest behind
 	Behind      string        // its host
-	Served      Served        // to applications
+	Heard       Heard         // of what it does for applications
 }
 
 // Bounds are what a shard's health may come to before an import gives way.
@@ -41,7 +41,7 @@ func DefaultBounds() Bounds {
 type Throttle struct {
 	Name   string // of the shard
 	Look   func(context.Context) (Health, error)
-	Edge   func(bucket int) time.Duration // upper edges of the buckets of Health.Served
+	Edge   func(bucket int) time.Duration // upper edges of the buckets of Health.Heard
 	Bounds Bounds
 
 	Metrics *Metrics // nil: none
@@ -104,27 +104,39 @@ func (t *Throttle) enter(ctx context.Context) (rest float64, err error) {
 	}
 	for {
 		t.look(ctx)
-		t.mu.Lock()
-		if !t.courtesy.crowd || t.busy < max(1, int(t.courtesy.level)) {
-			t.busy++
-			rest = t.rest
-			if t.courtesy.crowd {
-				rest = max(rest, 1/t.courtesy.level-1)
-			}
-			t.mu.Unlock()
+		rest, free, ok := t.begin()
+		if ok {
 			return rest, nil
 		}
-		if t.left == nil {
-			t.left = make(chan struct{})
-		}
-		left := t.left
-		t.mu.Unlock()
 		select {
-		case <-left:
+		case <-free:
 		case <-ctx.Done():
 			return 0, context.Cause(ctx)
 		}
 	}
+}
+
+// begin counts one more piece of work in if that is allowed, and gives the rest after it;
+// else what to wait for.
+func (t *Throttle) begin() (rest float64, free <-chan struct{}, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.courtesy.crowd && t.courtesy.stands() { // ends as somebody looks
+		looks := make(chan struct{})
+		time.AfterFunc(lookEvery, func() { close(looks) })
+		return 0, looks, false
+	}
+	if t.courtesy.crowd && t.busy >= max(1, int(t.courtesy.level)) {
+		if t.left == nil {
+			t.left = make(chan struct{})
+		}
+		return 0, t.left, false
+	}
+	t.busy++
+	if t.courtesy.crowd {
+		rest = 1/t.courtesy.level - 1
+	}
+	return max(rest, t.rest), nil, true
 }
 
 // leave lets the next one in.
@@ -198,7 +210,7 @@ func (t *Throttle) judge(h Health, err error) {
 	} else {
 		if t.Bounds.Felt > 0 {
 			t.courtesy.edge, t.courtesy.slower = t.Edge, t.Bounds.Felt
-			t.courtesy.hear(t.looked, h.Served)
+			t.courtesy.hear(t.looked, h.Heard)
 		}
 		if t.calm == 0 || h.Answer < t.calm {
 			t.calm = h.Answer

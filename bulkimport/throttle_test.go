@@ -119,7 +119,7 @@ func TestOnePieceAtATimeWhereApplicationsAre(t *testing.T) {
 		}
 		require.Equal(t, work, both(), "nobody is there")
 		require.False(t, throttle.small())
-		health.Served = Served{"p": {1}}
+		health.Heard.Served = Served{"p": {1}}
 		require.Equal(t, 2*time.Duration(float64(work)/levelFirst), both())
 		require.True(t, throttle.small())
 		require.Contains(t, throttle.Reason(), "a, applications use it")

@@ -15,39 +15,82 @@ var answerScale = scale{first: 100 * time.Microsecond, step: 1.1, buckets: answe
 // AnswerEdge is the upper edge of a bucket of [Answers.Took].
 func AnswerEdge(bucket int) time.Duration { return answerScale.edge(bucket) }
 
-// Answers counts what requests to one shard took since the proxy began: on the shard and
-// in the queue for it, without the time that they were held for a switch.
+// Answers counts what requests to one shard took: on the shard and in the queue for it,
+// without the time that they were held for a switch.
 type Answers struct {
-	Shard string  `json:"shard"`
-	Took  []int64 `json:"took"` // requests by bucket, as far as there are any
+	Shard  string  `json:"shard"`
+	Took   []int64 `json:"took"`   // requests by bucket since the proxy began, as far as there are any
+	Lately []int64 `json:"lately"` // of them those of the last minute
 }
 
 // answers counts for every shard.
 type answers struct {
-	by sync.Map // *[answerBuckets]atomic.Int64 by name of the shard
+	by sync.Map // *shardAnswers by name of the shard
 }
+
+// shardAnswers counts for one. What it was is noted as the list is read, by one reader.
+type shardAnswers struct {
+	counts [answerBuckets]atomic.Int64
+	marks  []answerMark // the oldest first; the first one is a minute old, or less
+}
+
+// answerMark is what was counted by a time.
+type answerMark struct {
+	at     time.Time
+	counts [answerBuckets]int64
+}
+
+// How far back answers of late are, and how often what was counted is noted.
+const (
+	latelyIs  = time.Minute
+	markEvery = 5 * time.Second
+)
 
 // count notes one.
 func (a *answers) count(shard string, took time.Duration) {
-	counts, ok := a.by.Load(shard)
+	s, ok := a.by.Load(shard)
 	if !ok {
-		counts, _ = a.by.LoadOrStore(shard, new([answerBuckets]atomic.Int64))
+		s, _ = a.by.LoadOrStore(shard, new(shardAnswers))
 	}
-	counts.(*[answerBuckets]atomic.Int64)[answerScale.bucket(took)].Add(1) //nolint:forcetypeassert // as it was stored
+	s.(*shardAnswers).counts[answerScale.bucket(took)].Add(1) //nolint:forcetypeassert // as it was stored
 }
 
-// list gives all of them.
-func (a *answers) list() []Answers {
+// list gives all of them. One caller at a time.
+func (a *answers) list(now time.Time) []Answers {
 	out := []Answers{}
-	for shard, counts := range a.by.Range {
-		one := Answers{Shard: shard.(string)} //nolint:forcetypeassert // as it was stored
-		for b := range counts.(*[answerBuckets]atomic.Int64) {
-			if n := counts.(*[answerBuckets]atomic.Int64)[b].Load(); n > 0 {
-				one.Took = append(one.Took, make([]int64, b-len(one.Took))...)
-				one.Took = append(one.Took, n)
-			}
+	for shard, s := range a.by.Range {
+		total, lately := s.(*shardAnswers).read(now)                                                   //nolint:forcetypeassert // as it was stored
+		out = append(out, Answers{Shard: shard.(string), Took: filled(total), Lately: filled(lately)}) //nolint:forcetypeassert // as it was stored
+	}
+	return out
+}
+
+// read gives what was counted, and what of it within the last minute.
+func (s *shardAnswers) read(now time.Time) (total, lately [answerBuckets]int64) {
+	for b := range s.counts {
+		total[b] = s.counts[b].Load()
+	}
+	if len(s.marks) == 0 {
+		s.marks = append(s.marks, answerMark{at: now}) // all that there is came since the list was read last
+	}
+	for len(s.marks) > 1 && now.Sub(s.marks[0].at) > latelyIs {
+		s.marks = s.marks[1:]
+	}
+	for b, n := range s.marks[0].counts {
+		lately[b] = total[b] - n
+	}
+	if now.Sub(s.marks[len(s.marks)-1].at) >= markEvery {
+		s.marks = append(s.marks, answerMark{now, total})
+	}
+	return total, lately
+}
+
+// filled gives counts up to the last bucket that holds some.
+func filled(counts [answerBuckets]int64) (out []int64) {
+	for b, n := range counts {
+		if n > 0 {
+			out = append(append(out, make([]int64, b-len(out))...), n)
 		}
-		out = append(out, one)
 	}
 	return out
 }

@@ -144,7 +144,8 @@ func (p *Proxy) report(ctx context.Context) {
 	if p.ports.Traffics == nil {
 		return
 	}
-	if err := p.ports.Traffics.Report(ctx, p.cfg.ID, p.traffic(time.Now()), p.answers.list()); err != nil && ctx.Err() == nil {
+	now := time.Now()
+	if err := p.ports.Traffics.Report(ctx, p.cfg.ID, p.traffic(now), p.answers.list(now)); err != nil && ctx.Err() == nil {
 		p.log.WarnContext(ctx, "traffic was not reported", "error", err)
 	}
 }

@@ -116,7 +116,7 @@ func (f *foreground) stop() {
 // How the application is looked at.
 const (
 	warmFor   = 5 * time.Second
-	beforeFor = 15 * time.Second
+	beforeFor = time.Minute // servers make checkpoints that often
 	feelEvery = 100 * time.Millisecond
 )
 

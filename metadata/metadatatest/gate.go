@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -118,24 +119,55 @@ var gateCases = map[string]func(*testing.T, *fleet){
 
 	"AnswersAreOfShardsThatAreCopied": func(t *testing.T, f *fleet) {
 		m := f.register(t)
-		say := func(proxy, words string) {
-			require.NoError(t, f.SetAnswers(t.Context(), proxy, json.RawMessage(words)))
-		}
-		heard := func(shard string) map[string]json.RawMessage {
-			all, err := f.Answers(t.Context(), shard)
-			require.NoError(t, err)
-			return all
-		}
+		shard := m.Source.Shard
 		word := func(shard string) string { return fmt.Sprintf(`{"took": [1, 2], "shard": %q}`, shard) } // as jsonb orders them
-		say("p1", "["+word(m.Source.Shard)+","+word("elsewhere")+"]")
-		say("p2", "["+word(m.Source.Shard)+"]")
-		require.Equal(t, map[string]json.RawMessage{"p1": json.RawMessage(word(m.Source.Shard)), "p2": json.RawMessage(word(m.Source.Shard))}, heard(m.Source.Shard))
-		require.Empty(t, heard("elsewhere"), "nobody copies from or to it")
-		require.NoError(t, f.exec(t, `update proxy_answers set at = at - interval '7 seconds' where proxy = 'p2'`))
-		require.Len(t, heard(m.Source.Shard), 1, "p2 says nothing any more")
+		f.sayAnswers(t, "p1", word(shard), word("elsewhere"))
+		f.sayAnswers(t, "p2")
+		require.NoError(t, f.SeeProxy(t.Context(), metadata.Proxy{ID: "p3"}))
+		require.ElementsMatch(t, []metadata.Answer{
+			{Proxy: "p1", Word: json.RawMessage(word(shard))},
+			{Proxy: "p2", Word: json.RawMessage(fmt.Sprintf(`{"shard": %q}`, shard))},
+			{Proxy: "p3"},
+		}, f.heardAnswers(t, shard), "p2 has sent nothing there, p3 has not spoken yet")
+		require.Equal(t, []metadata.Answer{{Proxy: "p3"}}, f.heardAnswers(t, "elsewhere"), "nobody copies from or to it")
+		require.NoError(t, f.exec(t, `update proxy_answers set at = at - interval '2 hours' where proxy = 'p1'`))
+		require.Len(t, f.heardAnswers(t, shard), 2, "p1 says nothing any more")
+		f.sayAnswers(t, "p1", word(shard))
+		require.Len(t, f.heardAnswers(t, shard), 3, "p1 is back")
 		f.walk(t, m.ID, chunk.Registered, chunk.Importing, chunk.Replicating, chunk.Validating)
-		say("p1", "["+word(m.Source.Shard)+"]")
-		require.Empty(t, heard(m.Source.Shard), "all is copied")
+		f.sayAnswers(t, "p1", word(shard))
+		require.Contains(t, f.heardAnswers(t, shard), metadata.Answer{Proxy: "p2", Word: json.RawMessage(fmt.Sprintf(`{"shard": %q}`, shard))})
+		require.NotContains(t, f.heardAnswers(t, shard), metadata.Answer{Proxy: "p1", Word: json.RawMessage(word(shard))}, "all is copied")
+	},
+
+	"AnswersBeforeAnImportAreKept": func(t *testing.T, f *fleet) {
+		m := f.register(t)
+		before := func(took int) string {
+			f.sayAnswers(t, "p", fmt.Sprintf(`{"shard": %q, "took": [100], "lately": [%d]}`, m.Target.Shard, took))
+			return string(f.heardAnswers(t, m.Target.Shard)[0].Before)
+		}
+		require.Equal(t, "[1]", before(1))
+		require.Equal(t, "[2]", before(2), "the newest is the best")
+		f.walk(t, m.ID, chunk.Registered, chunk.Importing)
+		require.Equal(t, "[2]", before(3), "an import is at work")
+		f.walk(t, m.ID, chunk.Importing, chunk.Replicating)
+		require.Equal(t, "[2]", before(4), "a minute is not over")
+		f.walk(t, m.ID, chunk.Replicating, chunk.Validating)
+		f.sayAnswers(t, "p")
+		m = f.registerOf(t, "flights/0002")
+		require.Equal(t, "[2]", before(5), "nor if another move begins meanwhile")
+		require.NoError(t, f.exec(t, `update proxy_answers set busy_at = busy_at - interval '70 seconds'`))
+		require.Equal(t, "[6]", before(6))
+		f.sayAnswers(t, "older", fmt.Sprintf(`{"shard": %q, "took": [100]}`, m.Target.Shard))
+		f.walk(t, m.ID, chunk.Registered, chunk.Importing)
+		f.sayAnswers(t, "soon", fmt.Sprintf(`{"shard": %q, "took": [7], "lately": [7]}`, m.Target.Shard))
+		require.NoError(t, f.exec(t, `update migrations set created_at = created_at - interval '10 seconds'`))
+		for range 2 {
+			f.sayAnswers(t, "late", fmt.Sprintf(`{"shard": %q, "took": [7], "lately": [7]}`, m.Target.Shard))
+		}
+		for _, a := range f.heardAnswers(t, m.Target.Shard) {
+			require.Equal(t, a.Proxy == "p" || a.Proxy == "soon", a.Before != nil, "%s: one does not say it, one came when the import was at work", a.Proxy)
+		}
 	},
 
 	"StepsAreKeptWithTheirAttempt": func(t *testing.T, f *fleet) {
@@ -157,4 +189,19 @@ var gateCases = map[string]func(*testing.T, *fleet){
 		require.Equal(t, chunk.Preparing, now.State)
 		require.Equal(t, a.ChangedAt, now.ChangedAt, "the row that decides is not touched")
 	},
+}
+
+// sayAnswers says, as a proxy, what was answered.
+func (f *fleet) sayAnswers(t *testing.T, proxy string, words ...string) {
+	t.Helper()
+	require.NoError(t, f.SetAnswers(t.Context(), proxy, json.RawMessage("["+strings.Join(words, ",")+"]")))
+}
+
+// heardAnswers gives what is heard of a shard's answers, by the proxies' names.
+func (f *fleet) heardAnswers(t *testing.T, shard string) []metadata.Answer {
+	t.Helper()
+	all, err := f.Answers(t.Context(), shard)
+	require.NoError(t, err)
+	slices.SortFunc(all, func(a, b metadata.Answer) int { return strings.Compare(a.Proxy, b.Proxy) })
+	return all
 }
