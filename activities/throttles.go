@@ -65,7 +65,7 @@ func answersOf(ctx context.Context, store *metadata.Store, name string) (bulkimp
 
 // heardBy reads what proxies say.
 func heardBy(words []metadata.Answer, name string) (bulkimport.Heard, error) {
-	out := bulkimport.Heard{Served: bulkimport.Served{}, Before: bulkimport.Served{}}
+	out := bulkimport.Heard{Served: bulkimport.Served{}, Before: map[string][][]int64{}}
 	for _, w := range words {
 		if w.Word == nil {
 			out.Silent = true
@@ -81,7 +81,7 @@ func heardBy(words []metadata.Answer, name string) (bulkimport.Heard, error) {
 		if w.Before == nil {
 			continue
 		}
-		var before []int64
+		var before [][]int64
 		if err := json.Unmarshal(w.Before, &before); err != nil {
 			return out, fmt.Errorf("read what %s said of %s: %w", w.Proxy, name, err)
 		}

@@ -3,6 +3,7 @@ package bulkimport
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -13,8 +14,8 @@ type Served map[string][]int64
 // Heard is what the proxies say of a shard.
 type Heard struct {
 	Served Served
-	Before Served // within the minute before imports began to work there, of those who know
-	Silent bool   // one has not spoken yet, and there may be requests of which nothing is known
+	Before map[string][][]int64 // within the minute before imports began to work there, by stretches, of those who know
+	Silent bool                 // one has not spoken yet, and there may be requests of which nothing is known
 }
 
 // How courtesy moves. A level is how much an import may do at once: below 1 a share of the
@@ -31,6 +32,7 @@ const (
 	drift     = 0.5  // of a new word on how it is without the import
 	aim       = 0.75 // of what a request may take longer
 	forgive   = 0.9  // of the debt is left at the next verdict
+	debtMost  = 3.0  // times one in a hundred
 	tailShare = 0.01
 
 	goneAfter    = 5 * time.Second  // without requests nobody is there
@@ -113,18 +115,43 @@ func (c *courtesy) hear(now time.Time, h Heard) {
 }
 
 // meet begins with those who are there.
-func (c *courtesy) meet(now time.Time, before Served) {
+func (c *courtesy) meet(now time.Time, before map[string][][]int64) {
 	c.crowd, c.unsure, c.level = true, false, levelFirst
 	c.tooFar, c.calm, c.tail, c.rate, c.debt = 0, 0, 0, 0, 0
 	c.still, c.stood = time.Time{}, now
-	var all []int64
-	for _, counts := range before {
-		all = add(all, counts)
-	}
-	if count(all) >= fewestOps {
-		c.calm = c.quantile(all, 1-tailShare)
-	}
+	c.calm = c.usual(before)
 	c.restart(now)
+}
+
+// usual is p99 in most stretches of the time before: what a shard does once in a minute, as
+// checkpoints, no verdict is to be measured by. Where so few requests came that it is not
+// known of a stretch, it is that of all; 0: nor of that.
+func (c *courtesy) usual(before map[string][][]int64) time.Duration {
+	var all []int64
+	var stretches [][]int64 // the newest first
+	for _, word := range before {
+		for n := range word {
+			one := word[len(word)-1-n]
+			if all = add(all, one); n == len(stretches) {
+				stretches = append(stretches, nil)
+			}
+			stretches[n] = add(stretches[n], one)
+		}
+	}
+	if count(all) < fewestOps {
+		return 0
+	}
+	var tails []time.Duration
+	for _, one := range stretches {
+		if count(one) >= verdictOps {
+			tails = append(tails, c.quantile(one, 1-tailShare))
+		}
+	}
+	if len(tails) < len(stretches)/2 || len(tails) == 0 {
+		return c.quantile(all, 1-tailShare)
+	}
+	slices.Sort(tails)
+	return tails[(len(tails)-1)/2]
 }
 
 // weigh takes in n requests more.
@@ -184,7 +211,7 @@ func (c *courtesy) judge(now time.Time) {
 		}
 	}
 	if limit > 0 {
-		c.debt = max(forgive*c.debt+slow-most, -most)
+		c.debt = max(-most, min(forgive*c.debt+slow-most, debtMost*most))
 	}
 	again := stillEvery
 	switch {

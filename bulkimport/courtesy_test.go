@@ -22,7 +22,7 @@ type served struct {
 	median time.Duration               // of a request without an import
 	hurt   func(level float64) float64 // times what a request takes, by what an import does
 	counts []int64
-	before Served // as the proxy knows it
+	before map[string][][]int64 // as the proxy knows it
 	now    time.Time
 	took   []time.Duration // of the last second
 }
@@ -57,10 +57,14 @@ func (s *served) serve(slower float64) {
 
 // minute serves for one without an import, which the proxy remembers as the one before it.
 func (s *served) minute() {
-	for range 60 * s.rate {
-		s.serve(1)
+	s.before = map[string][][]int64{}
+	for range 6 {
+		s.counts = nil
+		for range 10 * s.rate {
+			s.serve(1)
+		}
+		s.before["p"] = append(s.before["p"], s.counts)
 	}
-	s.before = Served{"p": slices.Clone(s.counts)}
 }
 
 // slow is the share of requests that took longer than limit within so many seconds, and
@@ -228,7 +232,7 @@ func TestCourtesyAwaitsTheFirstWord(t *testing.T) {
 
 	c = newCourtesy()
 	later(c, Heard{Served: Served{"p": nil}, Silent: true})
-	later(c, Heard{Served: Served{"p": nil, "q": {100}}, Before: Served{"p": nil, "q": {99}}})
+	later(c, Heard{Served: Served{"p": nil, "q": {100}}, Before: map[string][][]int64{"p": {}, "q": {{99}}}})
 	require.True(t, c.crowd)
 	require.Equal(t, c.quantile([]int64{99}, 0.99), c.calm)
 	later(c, Heard{Served: Served{"p": nil, "q": {100}}, Silent: true})

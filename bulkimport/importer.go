@@ -114,8 +114,11 @@ func (i *Importer) Store(ctx context.Context, c chunk.Collection) error {
 	if err != nil {
 		return err
 	}
-	expected, err := i.Source.size(ctx, known)
-	if err != nil {
+	var expected size
+	if err := i.gently(ctx, func(ctx context.Context) (err error) {
+		expected, err = i.Source.size(ctx, known)
+		return err
+	}, i.ReadPace); err != nil {
 		return err
 	}
 	limits := i.Limits.withDefaults()
@@ -232,7 +235,10 @@ func (i *Importer) storeSlice(ctx context.Context, c collection, order Order, s 
 	if err != nil {
 		return err
 	}
-	if err := retry(ctx, func(ctx context.Context) error { return r.store(ctx, i.Bucket) }); err != nil {
+	err = i.gently(ctx, func(ctx context.Context) error {
+		return retry(ctx, func(ctx context.Context) error { return r.store(ctx, i.Bucket) })
+	}, i.ReadPace)
+	if err != nil {
 		return err
 	}
 	if err := i.Stops.At(ctx, "import.object-stored"); err != nil {

@@ -18,9 +18,9 @@ func AnswerEdge(bucket int) time.Duration { return answerScale.edge(bucket) }
 // Answers counts what requests to one shard took: on the shard and in the queue for it,
 // without the time that they were held for a switch.
 type Answers struct {
-	Shard  string  `json:"shard"`
-	Took   []int64 `json:"took"`   // requests by bucket since the proxy began, as far as there are any
-	Lately []int64 `json:"lately"` // of them those of the last minute
+	Shard  string    `json:"shard"`
+	Took   []int64   `json:"took"`   // requests by bucket since the proxy began, as far as there are any
+	Lately [][]int64 `json:"lately"` // of them those of the last minute, in stretches of 10 s, the newest last
 }
 
 // answers counts for every shard.
@@ -31,19 +31,14 @@ type answers struct {
 // shardAnswers counts for one. What it was is noted as the list is read, by one reader.
 type shardAnswers struct {
 	counts [answerBuckets]atomic.Int64
-	marks  []answerMark // the oldest first; the first one is a minute old, or less
+	marks  [][answerBuckets]int64 // what was counted by the end of each stretch, the oldest first
+	marked time.Time              // the newest of them
 }
 
-// answerMark is what was counted by a time.
-type answerMark struct {
-	at     time.Time
-	counts [answerBuckets]int64
-}
-
-// How far back answers of late are, and how often what was counted is noted.
+// How answers of late are told.
 const (
-	latelyIs  = time.Minute
-	markEvery = 5 * time.Second
+	stretchFor    = 10 * time.Second
+	mostStretches = 6
 )
 
 // count notes one.
@@ -59,34 +54,41 @@ func (a *answers) count(shard string, took time.Duration) {
 func (a *answers) list(now time.Time) []Answers {
 	out := []Answers{}
 	for shard, s := range a.by.Range {
-		total, lately := s.(*shardAnswers).read(now)                                                   //nolint:forcetypeassert // as it was stored
-		out = append(out, Answers{Shard: shard.(string), Took: filled(total), Lately: filled(lately)}) //nolint:forcetypeassert // as it was stored
+		total, lately := s.(*shardAnswers).read(now)                                           //nolint:forcetypeassert // as it was stored
+		out = append(out, Answers{Shard: shard.(string), Took: filled(total), Lately: lately}) //nolint:forcetypeassert // as it was stored
 	}
 	return out
 }
 
-// read gives what was counted, and what of it within the last minute.
-func (s *shardAnswers) read(now time.Time) (total, lately [answerBuckets]int64) {
+// read gives what was counted, and what of it in each stretch of late; in the first one as
+// far as it has come.
+func (s *shardAnswers) read(now time.Time) (total [answerBuckets]int64, lately [][]int64) {
 	for b := range s.counts {
 		total[b] = s.counts[b].Load()
 	}
-	if len(s.marks) == 0 {
-		s.marks = append(s.marks, answerMark{at: now}) // all that there is came since the list was read last
+	if len(s.marks) == 0 { // all that there is came since the list was read last
+		s.marks, s.marked = append(s.marks, [answerBuckets]int64{}), now
 	}
-	for len(s.marks) > 1 && now.Sub(s.marks[0].at) > latelyIs {
-		s.marks = s.marks[1:]
+	if now.Sub(s.marked) >= stretchFor {
+		s.marks, s.marked = append(s.marks, total), now
+		s.marks = s.marks[max(0, len(s.marks)-1-mostStretches):]
 	}
-	for b, n := range s.marks[0].counts {
-		lately[b] = total[b] - n
+	ends := s.marks[1:]
+	if len(ends) == 0 {
+		ends = [][answerBuckets]int64{total}
 	}
-	if now.Sub(s.marks[len(s.marks)-1].at) >= markEvery {
-		s.marks = append(s.marks, answerMark{now, total})
+	for n, end := range ends {
+		for b := range end {
+			end[b] -= s.marks[n][b]
+		}
+		lately = append(lately, filled(end))
 	}
 	return total, lately
 }
 
 // filled gives counts up to the last bucket that holds some.
-func filled(counts [answerBuckets]int64) (out []int64) {
+func filled(counts [answerBuckets]int64) []int64 {
+	out := []int64{}
 	for b, n := range counts {
 		if n > 0 {
 			out = append(append(out, make([]int64, b-len(out))...), n)

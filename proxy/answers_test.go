@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -40,29 +39,25 @@ func TestAnswersOfLateAreThoseOfAMinute(t *testing.T) {
 	var a answers
 	now := time.Unix(1_700_000_000, 0)
 	read := func() Answers { return a.list(now)[0] }
+	ten := answerScale.bucket(10 * time.Millisecond)
 	a.count("a", time.Millisecond)
-	require.Equal(t, read().Took, read().Lately, "the proxy has begun")
+	require.Equal(t, [][]int64{read().Took}, read().Lately, "the proxy has begun")
 	for range 90 {
 		now = now.Add(time.Second)
 		a.count("a", 10*time.Millisecond)
 		a.list(now)
 	}
 	one := read()
-	last := len(one.Took) - 1
-	require.EqualValues(t, 90, one.Took[last])
-	require.Len(t, one.Lately, len(one.Took))
-	require.LessOrEqual(t, one.Lately[last], int64(60))
-	require.GreaterOrEqual(t, one.Lately[last], int64(60-markEvery/time.Second))
-	for _, n := range one.Lately[:last] {
-		require.Zero(t, n, "that was more than a minute ago")
+	require.EqualValues(t, 90, one.Took[ten])
+	require.Len(t, one.Lately, mostStretches)
+	for _, stretch := range one.Lately {
+		require.EqualValues(t, 10, stretch[ten])
+		for _, n := range stretch[:ten] {
+			require.Zero(t, n, "that was more than a minute ago")
+		}
 	}
 	now = now.Add(time.Hour)
-	a.count("a", time.Millisecond)
 	one = read()
-	require.EqualValues(t, 2, one.Took[slices.IndexFunc(one.Took, positive)])
-	require.EqualValues(t, 1, one.Lately[slices.IndexFunc(one.Lately, positive)])
-	require.LessOrEqual(t, one.Lately[len(one.Lately)-1], int64(markEvery/time.Second), "nobody read it meanwhile")
+	require.Len(t, one.Lately, mostStretches)
+	require.Equal(t, []int64{}, one.Lately[mostStretches-1], "nobody came")
 }
-
-// positive tells buckets that hold something.
-func positive(n int64) bool { return n > 0 }

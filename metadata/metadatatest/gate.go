@@ -143,27 +143,27 @@ var gateCases = map[string]func(*testing.T, *fleet){
 	"AnswersBeforeAnImportAreKept": func(t *testing.T, f *fleet) {
 		m := f.register(t)
 		before := func(took int) string {
-			f.sayAnswers(t, "p", fmt.Sprintf(`{"shard": %q, "took": [100], "lately": [%d]}`, m.Target.Shard, took))
+			f.sayAnswers(t, "p", fmt.Sprintf(`{"shard": %q, "took": [100], "lately": [[%d]]}`, m.Target.Shard, took))
 			return string(f.heardAnswers(t, m.Target.Shard)[0].Before)
 		}
-		require.Equal(t, "[1]", before(1))
-		require.Equal(t, "[2]", before(2), "the newest is the best")
+		require.Equal(t, "[[1]]", before(1))
+		require.Equal(t, "[[2]]", before(2), "the newest is the best")
 		f.walk(t, m.ID, chunk.Registered, chunk.Importing)
-		require.Equal(t, "[2]", before(3), "an import is at work")
+		require.Equal(t, "[[2]]", before(3), "an import is at work")
 		f.walk(t, m.ID, chunk.Importing, chunk.Replicating)
-		require.Equal(t, "[2]", before(4), "a minute is not over")
+		require.Equal(t, "[[2]]", before(4), "a minute is not over")
 		f.walk(t, m.ID, chunk.Replicating, chunk.Validating)
 		f.sayAnswers(t, "p")
 		m = f.registerOf(t, "flights/0002")
-		require.Equal(t, "[2]", before(5), "nor if another move begins meanwhile")
+		require.Equal(t, "[[2]]", before(5), "nor if another move begins meanwhile")
 		require.NoError(t, f.exec(t, `update proxy_answers set busy_at = busy_at - interval '70 seconds'`))
-		require.Equal(t, "[6]", before(6))
+		require.Equal(t, "[[6]]", before(6))
 		f.sayAnswers(t, "older", fmt.Sprintf(`{"shard": %q, "took": [100]}`, m.Target.Shard))
 		f.walk(t, m.ID, chunk.Registered, chunk.Importing)
-		f.sayAnswers(t, "soon", fmt.Sprintf(`{"shard": %q, "took": [7], "lately": [7]}`, m.Target.Shard))
+		f.sayAnswers(t, "soon", fmt.Sprintf(`{"shard": %q, "took": [7], "lately": [[7]]}`, m.Target.Shard))
 		require.NoError(t, f.exec(t, `update migrations set created_at = created_at - interval '10 seconds'`))
 		for range 2 {
-			f.sayAnswers(t, "late", fmt.Sprintf(`{"shard": %q, "took": [7], "lately": [7]}`, m.Target.Shard))
+			f.sayAnswers(t, "late", fmt.Sprintf(`{"shard": %q, "took": [7], "lately": [[7]]}`, m.Target.Shard))
 		}
 		for _, a := range f.heardAnswers(t, m.Target.Shard) {
 			require.Equal(t, a.Proxy == "p" || a.Proxy == "soon", a.Before != nil, "%s: one does not say it, one came when the import was at work", a.Proxy)
