@@ -1,6 +1,7 @@
 package bulkimport
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -29,7 +30,6 @@ const (
 	growSlow  = 1.15 // close to it
 	nearly    = 0.7  // of what was too much is close
 	giveWay   = 0.5
-	drift     = 0.5  // of a new word on how it is without the import
 	aim       = 0.75 // of what a request may take longer
 	forgive   = 0.9  // of the debt is left at the next verdict
 	debtMost  = 3.0  // times one in a hundred
@@ -72,12 +72,13 @@ type courtesy struct {
 	level    float64   // only while somebody is
 	tooFar   float64   // the level at which it was too much last, 0: none was
 
-	since  time.Time // of what follows
-	window []int64   // requests by bucket
-	skip   bool      // what comes next belongs to another level
-	still  time.Time // since when nothing is done, zero: it is
-	stood  time.Time // when that was last
-	calm   time.Duration
+	since  time.Time     // of what follows
+	window []int64       // requests by bucket
+	skip   bool          // what comes next belongs to another level
+	still  time.Time     // since when nothing is done, zero: it is
+	stood  time.Time     // when that was last
+	calm   time.Duration // p99 without the import, as far as is known
+	alone  time.Duration // and in the last time in which nothing was done
 	tail   time.Duration // p99 by the last verdict
 	rate   float64       // requests per second by it
 	debt   float64       // requests that took too long lately, beyond one in a hundred
@@ -117,7 +118,7 @@ func (c *courtesy) hear(now time.Time, h Heard) {
 // meet begins with those who are there.
 func (c *courtesy) meet(now time.Time, before map[string][][]int64) {
 	c.crowd, c.unsure, c.level = true, false, levelFirst
-	c.tooFar, c.calm, c.tail, c.rate, c.debt = 0, 0, 0, 0, 0
+	c.tooFar, c.alone, c.tail, c.rate, c.debt = 0, 0, 0, 0, 0
 	c.still, c.stood = time.Time{}, now
 	c.calm = c.usual(before)
 	c.restart(now)
@@ -176,10 +177,14 @@ func (c *courtesy) weigh(now time.Time, more []int64, n float64) {
 // stands reports whether nothing is to be done now.
 func (c *courtesy) stands() bool { return !c.still.IsZero() }
 
-// goOn ends a time in which nothing was done: that is how it is without the import.
+// goOn ends a time in which nothing was done: that is how it is without the import, as far
+// as two such times in a row agree. One alone may have met what a shard does now and then.
 func (c *courtesy) goOn(now time.Time) {
 	if count(c.window) >= fewestOps {
-		c.calm += time.Duration(drift * float64(c.quantile(c.window, 1-tailShare)-c.calm))
+		lately := c.quantile(c.window, 1-tailShare)
+		three := []time.Duration{c.calm, cmp.Or(c.alone, c.calm), lately}
+		slices.Sort(three)
+		c.calm, c.alone = three[1], lately
 	}
 	c.still, c.stood, c.debt = time.Time{}, now, 0
 	c.restart(now)

@@ -235,9 +235,9 @@ func (i *Importer) storeSlice(ctx context.Context, c collection, order Order, s 
 	if err != nil {
 		return err
 	}
-	err = i.gently(ctx, func(ctx context.Context) error {
+	err = i.pace(i.ReadPace).do(ctx, func(ctx context.Context) error {
 		return retry(ctx, func(ctx context.Context) error { return r.store(ctx, i.Bucket) })
-	}, i.ReadPace)
+	})
 	if err != nil {
 		return err
 	}
@@ -278,9 +278,19 @@ func (i *Importer) gently(ctx context.Context, work func(context.Context) error,
 	return err
 }
 
+// pace is that of work on no shard.
+func (i *Importer) pace(throttles ...*Throttle) pace {
+	return pace{
+		others: func() bool { return piece(throttles...) > 0 },
+		gently: func(ctx context.Context, work func(context.Context) error) error {
+			return i.gently(ctx, work, throttles...)
+		},
+	}
+}
+
 // turns are those of one read of the source.
 func (i *Importer) turns(ctx context.Context) turns {
-	return turns{small: i.ReadPace.small, take: func(work func(context.Context) error) error { return i.gently(ctx, work, i.ReadPace) }}
+	return turns{piece: i.ReadPace.piece, take: func(work func(context.Context) error) error { return i.gently(ctx, work, i.ReadPace) }}
 }
 
 // loading are the throttles of a load, in an order that all imports have. The

@@ -127,7 +127,7 @@ func (i *Importer) loadGroups(ctx context.Context, name string, groups [][]store
 
 // loadRuns loads runs that are sorted alike.
 func (i *Importer) loadRuns(ctx context.Context, name string, runs []stored) (sum loadedStretch, err error) {
-	from, err := newReader(i.Bucket, requestsAtOnce)
+	from, err := newReader(i.Bucket, requestsAtOnce, i.pace(i.loading()...))
 	if err != nil {
 		return sum, err
 	}
@@ -201,7 +201,7 @@ func (i *Importer) loadStretch(ctx context.Context, name string, from *reader, r
 		return done, err
 	}
 	paces := i.loading()
-	var b batch
+	b := batch{share: piece(paces...)}
 	for {
 		e, ok, err := m.next(ctx)
 		if err != nil {
@@ -254,6 +254,6 @@ func (i *Importer) loadBatch(ctx context.Context, name string, b *batch, done *l
 		p.Parked += parked
 	})
 	b.reset()
-	b.small = i.LoadPace.small()
+	b.share = piece(paces...)
 	return nil
 }

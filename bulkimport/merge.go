@@ -21,15 +21,31 @@ type reader struct {
 	bucket  Bucket
 	decoder *zstd.Decoder
 	slots   chan struct{} // bounds the requests under way
+	pace    pace
+}
+
+// pace lets others go first who may share a machine or the network with what works on no
+// shard. Without others there is none.
+type pace struct {
+	others func() bool
+	gently func(ctx context.Context, work func(context.Context) error) error
+}
+
+// do does a piece of work.
+func (p pace) do(ctx context.Context, work func(context.Context) error) error {
+	if !p.others() {
+		return work(ctx)
+	}
+	return p.gently(ctx, work)
 }
 
 // newReader makes a reader; close it.
-func newReader(b Bucket, requests int) (*reader, error) {
+func newReader(b Bucket, requests int, pace pace) (*reader, error) {
 	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0))
 	if err != nil {
 		return nil, fmt.Errorf("make decoder: %w", err)
 	}
-	return &reader{bucket: b, decoder: decoder, slots: make(chan struct{}, requests)}, nil
+	return &reader{bucket: b, decoder: decoder, slots: make(chan struct{}, requests), pace: pace}, nil
 }
 
 // close frees the decoder.
@@ -76,7 +92,7 @@ func (c *cursor) request(ctx context.Context) {
 		return
 	}
 	n, size := 1, c.frames[0].Bytes
-	for n < len(c.frames) && size+c.frames[n].Bytes <= c.group {
+	for n < len(c.frames) && size+c.frames[n].Bytes <= c.group && !c.from.pace.others() {
 		size += c.frames[n].Bytes
 		n++
 	}
@@ -85,7 +101,11 @@ func (c *cursor) request(ctx context.Context) {
 	answer := make(chan fetched, 1)
 	c.pending = answer
 	go func() {
-		entries, err := c.from.fetch(ctx, c.object, c.order, frames)
+		var entries []entry
+		err := c.from.pace.do(ctx, func(ctx context.Context) (err error) {
+			entries, err = c.from.fetch(ctx, c.object, c.order, frames)
+			return err
+		})
 		answer <- fetched{entries, err}
 	}()
 }

@@ -35,7 +35,7 @@ type Target struct {
 type batch struct {
 	docs  []bson.Raw
 	bytes Bytes
-	small bool // it is to hold up nobody
+	share float64 // of what is small, see [piece]
 }
 
 // Bounds of a batch: large enough to cost little, and small enough that several
@@ -52,8 +52,8 @@ const (
 // takes reports whether doc may go into the batch.
 func (b *batch) takes(doc bson.Raw) bool {
 	documents, bytes := batchDocuments, batchBytes
-	if b.small {
-		documents, bytes = smallDocuments, smallBytes
+	if b.share > 0 {
+		documents, bytes = int(partOf(smallDocuments, b.share)), Bytes(b.share*float64(smallBytes))
 	}
 	return len(b.docs) == 0 || len(b.docs) < documents && b.bytes+Bytes(len(doc)) <= bytes
 }

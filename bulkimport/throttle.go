@@ -153,14 +153,33 @@ func (t *Throttle) leave() {
 	}
 }
 
-// small reports whether work is to be done in small pieces: others wait meanwhile.
-func (t *Throttle) small() bool {
+// piece says how large a piece of work may be that goes by throttles, as a share of what
+// others who wait meanwhile do not feel where there is room for them; 0: as large as one
+// likes. The less of the time is allowed, the smaller it is: whoever meets one waits less.
+func piece(throttles ...*Throttle) (share float64) {
+	for _, t := range throttles {
+		if one := t.piece(); one > 0 && (share == 0 || one < share) {
+			share = one
+		}
+	}
+	return share
+}
+
+// leastPiece is the smallest share that [piece] gives: below it, beginning and ending cost
+// more than the work.
+const leastPiece = 1.0 / 4
+
+// piece is that of one.
+func (t *Throttle) piece() float64 {
 	if t == nil {
-		return false
+		return 0
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.courtesy.crowd
+	if !t.courtesy.crowd {
+		return 0
+	}
+	return min(1, max(leastPiece, 2*t.courtesy.level))
 }
 
 // Reason says what the imports give way to, "" for nothing.

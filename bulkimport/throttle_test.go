@@ -118,10 +118,10 @@ func TestOnePieceAtATimeWhereApplicationsAre(t *testing.T) {
 			return took
 		}
 		require.Equal(t, work, both(), "nobody is there")
-		require.False(t, throttle.small())
+		require.Zero(t, piece(throttle, nil))
 		health.Heard.Served = Served{"p": {1}}
 		require.Equal(t, 2*time.Duration(float64(work)/levelFirst), both())
-		require.True(t, throttle.small())
+		require.InEpsilon(t, 2*levelFirst, piece(throttle), 1e-9)
 		require.Contains(t, throttle.Reason(), "a, applications use it")
 
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -141,7 +141,7 @@ func TestOnePieceAtATimeWhereApplicationsAre(t *testing.T) {
 		require.Equal(t, work, both(), "two at once are allowed")
 		<-time.After(goneAfter)
 		require.Equal(t, work, both())
-		require.False(t, throttle.small(), "they have gone")
+		require.Zero(t, piece(throttle), "they have gone")
 	})
 }
 
@@ -153,12 +153,27 @@ func TestTurnsBringLittle(t *testing.T) {
 		require.Equal(t, want, tk.perTurn())
 	}
 	var b batch
-	b.small = true
-	for range smallDocuments {
-		require.True(t, b.takes(bson.Raw{}))
-		b.add(bson.Raw{})
+	for want, share := range map[int]float64{smallDocuments: 1, smallDocuments / 4: 0.25} {
+		b.reset()
+		b.share = share
+		for range want {
+			require.True(t, b.takes(bson.Raw{}))
+			b.add(bson.Raw{})
+		}
+		require.False(t, b.takes(bson.Raw{}))
 	}
-	require.False(t, b.takes(bson.Raw{}))
-	b.small = false
+	b.share = 0
 	require.True(t, b.takes(bson.Raw{}))
+	require.EqualValues(t, 1, partOf(1, leastPiece))
+	require.Zero(t, partOf(500, 0))
+}
+
+// TestPiecesAreAsSmallAsWhereTheyHaveToBe: the shard that is read has applications, the one
+// that is loaded has none.
+func TestPiecesAreAsSmallAsWhereTheyHaveToBe(t *testing.T) {
+	t.Parallel()
+	crowded := func(level float64) *Throttle { return &Throttle{courtesy: courtesy{crowd: true, level: level}} }
+	require.InEpsilon(t, 0.5, piece(&Throttle{}, crowded(0.5), crowded(0.25)), 1e-9)
+	require.InEpsilon(t, leastPiece, piece(crowded(levelLeast), nil), 1e-9)
+	require.InEpsilon(t, 1.0, piece(crowded(levelMost)), 1e-9)
 }

@@ -2,6 +2,7 @@ package bulkimport
 
 import (
 	"context"
+	"math"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -19,14 +20,17 @@ const (
 // turns are how a read takes what it reads from the server: bit by bit and when it may.
 // The zero value takes all as it comes.
 type turns struct {
-	small func() bool
+	piece func() float64 // see [piece]
 	take  func(work func(context.Context) error) error
 }
 
 // first bounds what the command that begins a read brings.
 func (t turns) first(cmd bson.D, documents int32) bson.D {
-	if t.small != nil && t.small() {
-		cmd = append(cmd, bson.E{Key: "batchSize", Value: documents})
+	if t.piece == nil {
+		return cmd
+	}
+	if share := t.piece(); share > 0 {
+		cmd = append(cmd, bson.E{Key: "batchSize", Value: partOf(documents, share)})
 	}
 	return cmd
 }
@@ -49,10 +53,7 @@ func (t turns) next(ctx context.Context, cursor *mongo.Cursor, documents int32) 
 	if t.take == nil || cursor.RemainingBatchLength() > 0 || cursor.ID() == 0 {
 		return cursor.Next(ctx)
 	}
-	if !t.small() {
-		documents = 0 // as many as the server likes
-	}
-	cursor.SetBatchSize(documents)
+	cursor.SetBatchSize(partOf(documents, t.piece())) // 0: as many as the server likes
 	if err := t.take(func(context.Context) error {
 		more = cursor.Next(ctx)
 		return nil
@@ -60,4 +61,9 @@ func (t turns) next(ctx context.Context, cursor *mongo.Cursor, documents int32) 
 		return false
 	}
 	return more
+}
+
+// partOf is a share of a number of documents, at least one of them unless the share is 0.
+func partOf(documents int32, share float64) int32 {
+	return int32(math.Ceil(share * float64(documents)))
 }
