@@ -202,6 +202,26 @@ func TestCourtesyKnowsTheMinuteBefore(t *testing.T) {
 	require.Less(t, stood, of/3, "it goes on")
 }
 
+// TestCourtesyIsNotDecidedByOneStall: neither by one in the minute before, nor for long by
+// one of those that a shard has now and then.
+func TestCourtesyIsNotDecidedByOneStall(t *testing.T) {
+	t.Parallel()
+	s, c := newServed(func(float64) float64 { return 1 }), newCourtesy()
+	s.minute()
+	stalled := s.before["p"][2]
+	stalled[len(stalled)-1] += int64(s.rate)
+	s.slow(c, 15, 0)
+	require.InDelta(t, s.p99().Seconds(), c.calm.Seconds(), 0.1*s.p99().Seconds())
+	before := c.level
+	s.median *= 20
+	s.second(c)
+	s.median /= 20
+	s.slow(c, 5, 0)
+	require.Less(t, c.level, before)
+	s.slow(c, 45, 0)
+	require.GreaterOrEqual(t, c.level, before)
+}
+
 // TestCourtesyLearnsOfBetterTimes: a minute before that was a bad one is no excuse.
 func TestCourtesyLearnsOfBetterTimes(t *testing.T) {
 	t.Parallel()
