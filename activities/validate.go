@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+	"golang.org/x/sync/errgroup"
 
 	"drover/bulkimport"
 	"drover/cdc"
@@ -381,12 +382,17 @@ var _ validation.Catalog = catalogPort{}
 
 // CompareCatalog implements [validation.Catalog].
 func (p catalogPort) CompareCatalog(ctx context.Context) ([]validation.CatalogDifference, error) {
-	source, err := p.e.from.Inventory(ctx, p.in.From.Database)
-	if err != nil {
-		return nil, err
-	}
-	target, err := p.e.to.Inventory(ctx, p.in.To.Database)
-	if err != nil {
+	var source, target []shard.CollectionInfo
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) {
+		source, err = p.e.from.Inventory(ctx, p.in.From.Database)
+		return err
+	})
+	g.Go(func() (err error) {
+		target, err = p.e.to.Inventory(ctx, p.in.To.Database)
+		return err
+	})
+	if err := g.Wait(); err != nil {
 		return nil, err
 	}
 	diffs := shard.CompareCatalog(source, target)

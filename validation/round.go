@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"golang.org/x/sync/errgroup"
 
 	"drover/chunk"
 	"drover/internal/failure"
@@ -40,27 +41,40 @@ func (v *Validator) Run(ctx context.Context, collections []string) (Result, erro
 		Validator: &whole, suspects: map[docKey]*suspect{}, started: time.Now(),
 		result: Result{Collections: map[string]Counts{}, Kinds: map[Kind]int64{}},
 	}
-	if v.Catalog != nil {
-		var err error
-		if r.result.Catalog, err = v.Catalog.CompareCatalog(ctx); err != nil {
-			return r.result, fmt.Errorf("compare catalogs: %w", err)
+	var catalog []CatalogDifference
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return r.compare(ctx, collections) })
+	g.Go(func() (err error) { // which costs some servers a look at all documents
+		if v.Catalog == nil {
+			return nil
 		}
-	}
+		if catalog, err = v.Catalog.CompareCatalog(ctx); err != nil {
+			return fmt.Errorf("compare catalogs: %w", err)
+		}
+		return nil
+	})
+	err := g.Wait()
+	r.result.Catalog, r.result.SecondsTaken = catalog, Seconds(time.Since(r.started).Seconds())
+	return r.result, err
+}
+
+// compare compares the documents of all collections.
+func (r *run) compare(ctx context.Context, collections []string) error {
 	if err := r.newMark(ctx); err != nil {
-		return r.result, err
+		return err
 	}
 	for _, name := range collections {
 		if err := r.scan(ctx, name); err != nil {
-			return r.result, err
+			return err
 		}
 	}
 	for r.unsettled() {
 		if err := r.reread(ctx); err != nil {
-			return r.result, err
+			return err
 		}
 	}
 	r.finish()
-	return r.result, nil
+	return nil
 }
 
 // newMark writes a marker and waits for the capture and the lanes. Each is waited for a
@@ -279,7 +293,6 @@ func (r *run) finish() {
 		r.result.Busy = append(r.result.Busy, documentOf(key, r.suspects[key].id))
 	}
 	r.result.Rounds, r.result.Last = r.round+1, r.mark
-	r.result.SecondsTaken = Seconds(time.Since(r.started).Seconds())
 }
 
 // report tells how far the validation has come.

@@ -395,6 +395,40 @@ func TestCatalogDifference(t *testing.T) {
 	require.Equal(t, int64(25), result.Documents)
 }
 
+// slowCatalog answers once it may.
+type slowCatalog struct {
+	catalog
+	may chan struct{}
+}
+
+// CompareCatalog implements [validation.Catalog].
+func (c slowCatalog) CompareCatalog(ctx context.Context) ([]validation.CatalogDifference, error) {
+	select {
+	case <-c.may:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	return c.catalog.CompareCatalog(ctx)
+}
+
+// Documents are not waited for while the catalogs are compared, and are while they are not.
+func TestCatalogIsComparedBesideDocuments(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	w.both("c", docs(25)...)
+	v := w.validator()
+	slow := slowCatalog{catalog{differences: []validation.CatalogDifference{{Collection: "c", What: "options"}}}, make(chan struct{})}
+	v.Catalog = slow
+	v.Progress = func(_ context.Context, p validation.Progress) {
+		if p.Documents == 25 {
+			close(slow.may)
+		}
+	}
+	result := w.run(t, v, "c")
+	require.Len(t, result.Catalog, 1)
+	require.Equal(t, int64(25), result.Documents)
+}
+
 // What could not be compared is never clean: a read, a marker or the log fails,
 // a side does not keep the order, a collection changes.
 func TestUnfinishedComparisonIsAnError(t *testing.T) {
