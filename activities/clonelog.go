@@ -215,6 +215,7 @@ func (w *cloning) replayOne(ctx context.Context, log *cloneLog, start time.Time,
 		Target: applier, Log: log, Sessions: side, Reports: cloneReports{w.a.Logger}, Windows: windows,
 		Fold:                 replication.FoldOptions{SortNewFields: source.Capabilities.SortsNewFields},
 		KeepsEmptyTimestamps: w.to.Shard().Capabilities.KeepsEmptyTimestamps,
+		JoinsWrites:          w.to.Shard().Capabilities.JoinsWrites,
 		Metrics:              w.a.Metrics.Lanes, Points: w.a.Stops, Logger: w.a.Logger,
 	}, p)
 	if err != nil {

@@ -336,6 +336,7 @@ func (a *Activities) lanes(ctx context.Context, l leg) (*replication.Lanes, *sha
 		Target: applier, Log: a.Log, Sessions: side, Reports: reportsPort{a.Store}, Windows: windows, Definitions: definitions,
 		Fold:                 replication.FoldOptions{SortNewFields: e.from.Shard().Capabilities.SortsNewFields},
 		KeepsEmptyTimestamps: e.to.Shard().Capabilities.KeepsEmptyTimestamps,
+		JoinsWrites:          e.to.Shard().Capabilities.JoinsWrites,
 		IdleSave:             func() time.Duration { return a.crowd.every(time.Second, longestIdle) },
 		Metrics:              a.Metrics.Lanes, Points: a.Stops, Logger: a.Logger,
 	})

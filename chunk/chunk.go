@@ -99,5 +99,6 @@ type Capabilities struct {
 	InvalidatesUserCache   bool   `json:"invalidates_user_cache"`   // invalidateUserCache exists
 	KeepsTransactionRecord bool   `json:"keeps_transaction_record"` // config.transactions records retryable writes
 	KeepsEmptyTimestamps   bool   `json:"keeps_empty_timestamps"`   // bypassEmptyTsReplacement exists
+	JoinsWrites            bool   `json:"joins_writes"`             // bulkWrite exists, in transactions too: writes to several collections are one command
 	Members                int    `json:"members"`                  // data-bearing members
 }

@@ -101,8 +101,12 @@ func (l *Lane) commit(ctx context.Context, b *batch) error {
 		if c.stays && c.doc.way != inPlace {
 			return failure.New(failure.Invalid, "lane.immovable", "lane %s: the target does not let a document of %s be what it is: %w", l.id, c.doc.collection, c.cause)
 		}
-		l.giveWay(c, docs)
-		l.cfg.Metrics.conflicts.Inc()
+		if c.vague {
+			c.doc.apart = true
+		} else {
+			l.giveWay(c, docs)
+			l.cfg.Metrics.conflicts.Inc()
+		}
 		if conflicts >= maxConflicts && len(b.items) > 1 {
 			return &splitError{bytes: b.bytes}
 		}
@@ -183,18 +187,7 @@ func (l *Lane) commitDocs(ctx context.Context, g goal, docs []*document, settled
 			if len(docs) == 0 {
 				return l.advanceAlone(ctx, g)
 			}
-			return l.transact(ctx, g, func(ctx context.Context) error {
-				if err := l.fetch(ctx, docs); err != nil {
-					return err
-				}
-				if err := settled(); err != nil {
-					return err
-				}
-				if err := l.countForeign(ctx, docs); err != nil {
-					return err
-				}
-				return l.write(ctx, docs)
-			})
+			return l.transact(ctx, func(ctx context.Context) error { return l.change(ctx, g, docs, settled) })
 		})
 	})
 	if err != nil {
@@ -202,6 +195,24 @@ func (l *Lane) commitDocs(ctx context.Context, g goal, docs []*document, settled
 	}
 	l.moved(g)
 	return nil
+}
+
+// change does in a transaction what [Lane.commitDocs] says.
+func (l *Lane) change(ctx context.Context, g goal, docs []*document, settled func() error) error {
+	if err := l.fetch(ctx, docs); err != nil {
+		return err
+	}
+	if err := l.point(ctx, "lane.read"); err != nil {
+		return err
+	}
+	if err := settled(); err != nil {
+		if lost := l.advance(ctx, g, false); lost != nil { // the images may be those that a newer owner wrote
+			return lost
+		}
+		return err
+	}
+	g.deltas, g.foreign = countForeign(docs)
+	return l.write(ctx, g, docs)
 }
 
 // advanceAlone moves the checkpoint when nothing else is to be written.

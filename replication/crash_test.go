@@ -126,7 +126,7 @@ func (l *fakeLog) events(db string) (n int64) {
 }
 
 // lanesPoints are the places where a lane may die.
-var lanePoints = []string{"lane.taken", "lane.begun", "lane.checkpoint", "lane.written", "lane.committed"}
+var lanePoints = []string{"lane.taken", "lane.begun", "lane.read", "lane.checkpoint", "lane.written", "lane.committed"}
 
 // mortal makes lanes die, at each point in turn, after some passes.
 type mortal struct {

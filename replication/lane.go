@@ -419,7 +419,7 @@ const (
 // passing reports whether an error of the target, the last of so many internal ones in a
 // row, may be gone at the next try.
 func passing(err error, internals int) bool {
-	return mongocode.IsRetryable(err) || mongocode.IsNoSuchTransaction(err) || errors.Is(err, errMoved) ||
+	return mongocode.IsRetryable(err) || mongocode.IsNoSuchTransaction(err) || errors.Is(err, errMoved) || errors.Is(err, errApart) ||
 		mongocode.Has(err, internalError) && !isTooLarge(err) && internals <= internalErrors
 }
 

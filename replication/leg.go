@@ -22,27 +22,13 @@ import (
 // marker: an update that no target, or more than one, had a document for is found
 // by it, though not which one.
 
-// countForeign adds what a batch says of [Checkpoint].Foreign, in its transaction.
-func (l *Lane) countForeign(ctx context.Context, docs []*document) error {
-	var deltas, foreign int64
+// countForeign is what a batch adds to [Checkpoint].Foreign.
+func countForeign(docs []*document) (deltas, foreign int) {
 	for _, d := range docs {
-		deltas += int64(d.deltas)
-		foreign += int64(d.foreign)
+		deltas += d.deltas
+		foreign += d.foreign
 	}
-	if deltas == 0 {
-		return nil
-	}
-	_, err := l.run(ctx, chunk.SystemDatabase, bson.D{
-		{Key: "update", Value: chunk.CheckpointsCollection},
-		{Key: "updates", Value: bson.A{bson.D{
-			{Key: "q", Value: bson.D{{Key: "_id", Value: l.id}, {Key: "epoch", Value: l.epoch}}},
-			{Key: "u", Value: bson.D{{Key: "$inc", Value: bson.D{{Key: "deltas", Value: deltas}, {Key: "foreign", Value: foreign}}}}},
-		}}},
-	})
-	if err != nil {
-		return fmt.Errorf("count what is of other targets: %w", err)
-	}
-	return nil
+	return deltas, foreign
 }
 
 // Tally is the lanes of one leg on its target.

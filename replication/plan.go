@@ -52,6 +52,7 @@ type document struct {
 	changes    []change
 	probe      bool // its image is read; otherwise it is taken to be missing
 	way        way
+	apart      bool        // it broke an index of which a joined write does not tell
 	holder     *conflict   // the unique index that it broke last
 	keep       *chunk.Keep // what the target is to have; nil: all
 

@@ -154,6 +154,8 @@ type Config struct {
 	Fold FoldOptions
 	// KeepsEmptyTimestamps is the target's capability of that name.
 	KeepsEmptyTimestamps bool
+	// JoinsWrites is the target's capability of that name.
+	JoinsWrites bool
 
 	Limits  Limits
 	Metrics *Metrics                // nil: none

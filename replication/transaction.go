@@ -43,27 +43,35 @@ type goal struct {
 	pos     position
 	marker  string
 	applied int
+
+	deltas, foreign int // see [Checkpoint].Foreign
+}
+
+// move is the update that takes the checkpoint to g if it is where this owner left
+// it.
+func (l *Lane) move(g goal) (filter, change bson.D) {
+	filter = bson.D{{Key: "_id", Value: l.id}, {Key: "epoch", Value: l.epoch}, {Key: "seq", Value: l.saved.seq}, {Key: "turn", Value: l.turn}}
+	inc := bson.D{{Key: "turn", Value: int64(1)}, {Key: "applied", Value: int64(g.applied)}}
+	if g.deltas > 0 {
+		inc = append(inc, bson.E{Key: "deltas", Value: int64(g.deltas)}, bson.E{Key: "foreign", Value: int64(g.foreign)})
+	}
+	return filter, bson.D{
+		{Key: "$set", Value: bson.D{
+			{Key: "seq", Value: g.pos.seq}, {Key: "offset", Value: g.pos.offset}, {Key: "since", Value: g.pos.since},
+			{Key: "marker", Value: g.marker}, {Key: "at", Value: time.Now()},
+		}},
+		{Key: "$inc", Value: inc},
+	}
 }
 
 // advance writes the checkpoint if it is where this owner left it. Within a
 // transaction it is the first write, so that capture on the target's shard
 // labels what follows, and a former owner's transaction can do nothing.
 func (l *Lane) advance(ctx context.Context, g goal, alone bool) error {
-	set := bson.D{
-		{Key: "seq", Value: g.pos.seq}, {Key: "offset", Value: g.pos.offset}, {Key: "since", Value: g.pos.since},
-		{Key: "marker", Value: g.marker}, {Key: "at", Value: time.Now()},
-	}
+	filter, change := l.move(g)
 	cmd := bson.D{
 		{Key: "update", Value: chunk.CheckpointsCollection},
-		{Key: "updates", Value: bson.A{bson.D{
-			{Key: "q", Value: bson.D{
-				{Key: "_id", Value: l.id}, {Key: "epoch", Value: l.epoch}, {Key: "seq", Value: l.saved.seq}, {Key: "turn", Value: l.turn},
-			}},
-			{Key: "u", Value: bson.D{
-				{Key: "$set", Value: set},
-				{Key: "$inc", Value: bson.D{{Key: "turn", Value: int64(1)}, {Key: "applied", Value: int64(g.applied)}}},
-			}},
-		}}},
+		{Key: "updates", Value: bson.A{bson.D{{Key: "q", Value: filter}, {Key: "u", Value: change}}}},
 	}
 	if alone {
 		cmd = append(cmd, bson.E{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}}})
@@ -88,18 +96,18 @@ func (l *Lane) run(ctx context.Context, database string, cmd bson.D) (int64, err
 	return n, nil
 }
 
-// transact runs work in one transaction with the checkpoint's move to g.
+// transact runs work, which moves the checkpoint, in one transaction.
 //
 // Before: this owner holds the lane. After: both took effect on a majority, or
 // neither. If interrupted: an error; errDoubt when the effect is not known,
 // which [Lane.settle] finds out.
-func (l *Lane) transact(ctx context.Context, g goal, work func(context.Context) error) error {
+func (l *Lane) transact(ctx context.Context, work func(context.Context) error) error {
 	err := l.sess.StartTransaction(options.Transaction().SetWriteConcern(writeconcern.Majority()).SetReadConcern(readconcern.Local()))
 	if err != nil {
 		return fmt.Errorf("start transaction: %w", err)
 	}
 	inside := mongo.NewSessionContext(ctx, l.sess)
-	if err := l.inTransaction(inside, g, work); err != nil {
+	if err := l.inTransaction(inside, work); err != nil {
 		if !l.crashed {
 			l.abort(ctx)
 		}
@@ -112,14 +120,8 @@ func (l *Lane) transact(ctx context.Context, g goal, work func(context.Context) 
 }
 
 // inTransaction does a transaction's work.
-func (l *Lane) inTransaction(ctx context.Context, g goal, work func(context.Context) error) error {
+func (l *Lane) inTransaction(ctx context.Context, work func(context.Context) error) error {
 	if err := l.point(ctx, "lane.begun"); err != nil {
-		return err
-	}
-	if err := l.advance(ctx, g, false); err != nil {
-		return err
-	}
-	if err := l.point(ctx, "lane.checkpoint"); err != nil {
 		return err
 	}
 	if err := work(ctx); err != nil {

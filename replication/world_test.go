@@ -183,6 +183,16 @@ func connect(t testing.TB, server *testkit.ShardServer) *mongo.Client {
 	return client
 }
 
+// joinsWrites reports whether the server knows bulkWrite.
+func joinsWrites(t testing.TB, client *mongo.Client) bool {
+	t.Helper()
+	var hello struct {
+		MaxWireVersion int `bson:"maxWireVersion"`
+	}
+	require.NoError(t, client.Database("admin").RunCommand(context.Background(), bson.D{{Key: "hello", Value: 1}}).Decode(&hello))
+	return hello.MaxWireVersion >= 25
+}
+
 // worldOn prepares another migration on a shard.
 func worldOn(t testing.TB, server *testkit.ShardServer, client *mongo.Client) *world {
 	t.Helper()
@@ -195,7 +205,7 @@ func worldOn(t testing.TB, server *testkit.ShardServer, client *mongo.Client) *w
 			Target: chunk.Placement{ID: chunk.PlacementID(2*m + 1), Shard: "b", Database: fmt.Sprintf("db_0001_p%d", 2*m+1)},
 		},
 		Target: client, Log: w.log, Sessions: w.sessions, Reports: w.reports,
-		Fold:    FoldOptions{SortNewFields: true},
+		Fold: FoldOptions{SortNewFields: true}, JoinsWrites: joinsWrites(t, client),
 		Limits:  Limits{IdleSave: 20 * time.Millisecond, IdleCheck: 20 * time.Millisecond, ParkedRetry: 5 * time.Millisecond},
 		Logger:  slog.New(slog.DiscardHandler),
 		Backoff: func(try int) time.Duration { return min(5*time.Millisecond<<min(try, 6), 200*time.Millisecond) }, // thirty of them outlast a start of the server

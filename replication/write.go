@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -34,6 +35,7 @@ type conflict struct {
 	pattern bson.Raw // nil where the server does not say
 	value   bson.Raw
 	onID    bool
+	vague   bool // a command of its kind alone would say more
 	stays   bool // no index: the server does not replace this document
 	cause   error
 }
@@ -108,6 +110,8 @@ func (l *Lane) readImages(ctx context.Context, collection string, docs []*docume
 // writes are the commands of one collection, in the order in which they run:
 // keys are released before they are taken.
 type writes struct {
+	collection string
+
 	deletes  []*document
 	replaces []*document
 	inserts  []*document
@@ -115,26 +119,39 @@ type writes struct {
 	literal  []*document // inserted ones that are not yet stored as they are
 }
 
-// write brings the documents' new images onto the target, in the transaction.
-func (l *Lane) write(ctx context.Context, docs []*document) error {
-	var order []string
-	byCollection := map[string]*writes{}
+// write moves the checkpoint and brings the documents' new images onto the target, in
+// the transaction.
+func (l *Lane) write(ctx context.Context, g goal, docs []*document) error {
+	joins := l.joins(docs)
 	l.handOver(docs)
+	var commands []command
+	for _, w := range sorted(docs, l.cfg.KeepsEmptyTimestamps && !joins) {
+		commands = append(commands, w.commands()...)
+	}
+	if joins && len(commands) > 0 {
+		if err := l.writeJoined(ctx, g, commands); err != nil {
+			return err
+		}
+	} else if err := l.writeApart(ctx, g, commands); err != nil {
+		return err
+	}
+	return l.writeParked(ctx, docs)
+}
+
+// sorted gives the writes of each collection, in the order in which they are met.
+func sorted(docs []*document, keepsEmptyTimestamps bool) []*writes {
+	var all []*writes
+	byCollection := map[string]*writes{}
 	for _, d := range docs {
 		w := byCollection[d.collection]
 		if w == nil {
-			w = &writes{}
+			w = &writes{collection: d.collection}
 			byCollection[d.collection] = w
-			order = append(order, d.collection)
+			all = append(all, w)
 		}
-		w.add(d, l.cfg.KeepsEmptyTimestamps)
+		w.add(d, keepsEmptyTimestamps)
 	}
-	for _, c := range order {
-		if err := l.writeCollection(ctx, c, byCollection[c]); err != nil {
-			return err
-		}
-	}
-	return l.writeParked(ctx, docs)
+	return all
 }
 
 // unchanged reports whether the target has nothing to write: it is what it is to be.
@@ -216,33 +233,47 @@ func eachField(raw bson.Raw, fn func(*field)) {
 	}
 }
 
-// writeCollection runs the commands of one collection.
-func (l *Lane) writeCollection(ctx context.Context, collection string, w *writes) error {
-	for _, c := range []struct {
-		docs    []*document
-		command string
-		list    string
-		entry   func(*document) any
-	}{
-		{w.deletes, "delete", "deletes", func(d *document) any {
+// command is one command of a collection, as far as it may be long.
+type command struct {
+	collection string
+	name, list string
+	docs       []*document
+	entry      func(*document) any
+}
+
+// commands are those of one collection that have something to do.
+func (w *writes) commands() []command {
+	return slices.DeleteFunc([]command{
+		{w.collection, "delete", "deletes", w.deletes, func(d *document) any {
 			return bson.D{{Key: "q", Value: byID(d.old)}, {Key: "limit", Value: int32(1)}}
 		}},
-		{w.replaces, "update", "updates", func(d *document) any {
+		{w.collection, "update", "updates", w.replaces, func(d *document) any {
 			return bson.D{{Key: "q", Value: byID(d.old)}, {Key: "u", Value: replacement(d.now)}}
 		}},
-		{w.inserts, "insert", "documents", (*document).inserted},
-		{w.last, "insert", "documents", (*document).inserted},
-		{w.literal, "update", "updates", func(d *document) any {
+		{w.collection, "insert", "documents", w.inserts, (*document).inserted},
+		{w.collection, "insert", "documents", w.last, (*document).inserted},
+		{w.collection, "update", "updates", w.literal, func(d *document) any {
 			return bson.D{{Key: "q", Value: byID(d.now)}, {Key: "u", Value: replacement(d.now)}}
 		}},
-	} {
+	}, func(c command) bool { return len(c.docs) == 0 })
+}
+
+// writeApart runs each command by itself, the checkpoint's first.
+func (l *Lane) writeApart(ctx context.Context, g goal, commands []command) error {
+	if err := l.advance(ctx, g, false); err != nil {
+		return err
+	}
+	if err := l.point(ctx, "lane.checkpoint"); err != nil {
+		return err
+	}
+	for _, c := range commands {
 		for docs := c.docs; len(docs) > 0; {
 			n := commandLength(docs)
 			entries := make(bson.A, n)
 			for i, d := range docs[:n] {
 				entries[i] = c.entry(d)
 			}
-			if err := l.writeSome(ctx, collection, c.command, c.list, docs[:n], entries); err != nil {
+			if err := l.writeSome(ctx, c, docs[:n], entries); err != nil {
 				return err
 			}
 			docs = docs[n:]
@@ -275,15 +306,26 @@ func commandLength(docs []*document) int {
 }
 
 // writeSome runs one command.
-func (l *Lane) writeSome(ctx context.Context, collection, command, list string, docs []*document, entries bson.A) error {
-	cmd := bson.D{{Key: command, Value: collection}, {Key: list, Value: entries}, {Key: "ordered", Value: true}}
-	if command != "delete" {
+func (l *Lane) writeSome(ctx context.Context, c command, docs []*document, entries bson.A) error {
+	cmd := bson.D{{Key: c.name, Value: c.collection}, {Key: c.list, Value: entries}, {Key: "ordered", Value: true}}
+	if c.name != "delete" {
 		cmd = append(cmd, bson.E{Key: "bypassDocumentValidation", Value: true})
 	}
-	if command == "insert" && l.cfg.KeepsEmptyTimestamps {
+	if c.name == "insert" && l.cfg.KeepsEmptyTimestamps {
 		cmd = append(cmd, bson.E{Key: "bypassEmptyTsReplacement", Value: true})
 	}
 	n, err := l.run(ctx, l.cfg.Direction.Target.Database, cmd)
+	if err != nil {
+		return unwritten(err, docs, c.name)
+	}
+	if n != int64(len(docs)) {
+		return foreignWrite(c, len(docs), n)
+	}
+	return nil
+}
+
+// unwritten gives the error of a write of docs its meaning.
+func unwritten(err error, docs []*document, what string) error {
 	if dups := mongocode.Duplicates(err); len(dups) > 0 && dups[0].Index < len(docs) {
 		d := dups[0]
 		return &conflict{doc: offender(docs, d), pattern: bytes.Clone(d.Pattern), value: bytes.Clone(d.Value), onID: d.OnID()}
@@ -291,14 +333,13 @@ func (l *Lane) writeSome(ctx context.Context, collection, command, list string, 
 	if d, ok := immovable(err, docs); ok {
 		return &conflict{doc: d, stays: true, cause: err}
 	}
-	if err != nil {
-		return fmt.Errorf("%s %d documents of %s: %w", command, len(docs), collection, err)
-	}
-	if n != int64(len(docs)) {
-		return failure.New(failure.Mismatch, "lane.foreign_write", "%s of %d documents of %s met %d", command, len(docs), collection, n).
-			WithHint("somebody else writes to the target placement: find out who, then start the migration again")
-	}
-	return nil
+	return fmt.Errorf("%s %d documents of %s: %w", what, len(docs), docs[0].collection, err)
+}
+
+// foreignWrite says that documents are not there any more, or are there already.
+func foreignWrite(c command, want int, have int64) error {
+	return failure.New(failure.Mismatch, "lane.foreign_write", "%s of %d documents of %s met %d", c.name, want, c.collection, have).
+		WithHint("somebody else writes to the target placement: find out who, then start the migration again")
 }
 
 // unique is a unique index that was broken. From then on documents that change its

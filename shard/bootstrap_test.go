@@ -32,6 +32,7 @@ func TestBootstrapIsIdempotentAndLeavesLeastPrivilege(t *testing.T) {
 	require.NotContains(t, b.shard.URI, "@")
 	require.NotEmpty(t, b.shard.Capabilities.Version)
 	require.Equal(t, 1, b.shard.Capabilities.Members)
+	require.Equal(t, b.shard.Capabilities.MaxWireVersion >= 25, b.shard.Capabilities.JoinsWrites, "bulkWrite came with MongoDB 8.0")
 
 	p := b.placement(t, 42)
 	again, err := shard.Bootstrap(ctx, b.server.AdminURI(), "s1", secret, shard.BootstrapOptions{})

@@ -305,7 +305,8 @@ func (s *Set) EnsureApplierRole(ctx context.Context, p chunk.Placement, m chunk.
 		onDatabase(p.Database, "find", "insert", "update", "remove", "bypassDocumentValidation",
 			"createCollection", "dropCollection", "createIndex", "dropIndex", "collMod", "listCollections", "listIndexes"),
 		onCollection(chunk.SystemDatabase, chunk.ParkedCollection, "find", "insert", "update", "remove"),
-		onCollection(chunk.SystemDatabase, chunk.CheckpointsCollection, "find", "insert", "update", "remove"),
+		onCollection(chunk.SystemDatabase, chunk.CheckpointsCollection, "find", "insert", "update", "remove",
+			"bypassDocumentValidation"), // in one command with the documents
 	})
 }
 

@@ -60,6 +60,7 @@ func (s *Set) Probe(ctx context.Context) (chunk.Capabilities, error) {
 		{"invalidating the user cache", p.invalidatesUserCache, &c.InvalidatesUserCache},
 		{"records of retryable writes", p.keepsTransactionRecord, &c.KeepsTransactionRecord},
 		{"empty timestamps", p.keepsEmptyTimestamps, &c.KeepsEmptyTimestamps},
+		{"joined writes", p.joinsWrites, &c.JoinsWrites},
 	} {
 		if *t.found, err = t.trial(ctx); err != nil {
 			return c, errors.Join(s.wrap(err, "try %s", t.what), p.clean(ctx))
@@ -359,4 +360,37 @@ func (p prober) keepsEmptyTimestamps(ctx context.Context) (bool, error) {
 	}
 	err = p.scratch().FindOne(ctx, bson.D{{Key: "_id", Value: id}}).Decode(&kept)
 	return kept.T.IsZero(), err
+}
+
+// joinsWrites tries whether a transaction takes several writes in one command that
+// answers for each of them.
+func (p prober) joinsWrites(ctx context.Context) (bool, error) {
+	sess, err := p.openTransaction(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer closeTransaction(ctx, sess)
+
+	id := bson.D{{Key: "_id", Value: bson.NewObjectID()}}
+	reply, err := run(mongo.NewSessionContext(ctx, sess), p.other, "admin", bson.D{
+		{Key: "bulkWrite", Value: 1},
+		{Key: "ops", Value: bson.A{
+			bson.D{{Key: "insert", Value: 0}, {Key: "document", Value: id}},
+			bson.D{{Key: "update", Value: 0}, {Key: "filter", Value: id}, {Key: "updateMods", Value: bson.D{{Key: "$set", Value: bson.D{{Key: "v", Value: 1}}}}}},
+			bson.D{{Key: "delete", Value: 0}, {Key: "filter", Value: id}},
+		}},
+		{Key: "nsInfo", Value: bson.A{bson.D{{Key: "ns", Value: chunk.SystemDatabase + "." + scratchCollection}}}},
+	})
+	if len(mongocode.Codes(err)) > 0 {
+		return false, nil //nolint:nilerr // it does not know the command, or not in a transaction
+	}
+	if err != nil {
+		return false, err
+	}
+	for _, op := range []string{"0", "1", "2"} {
+		if lookup(reply, "cursor", "firstBatch", op, "n") != 1 {
+			return false, nil
+		}
+	}
+	return true, nil
 }
