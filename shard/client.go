@@ -180,6 +180,7 @@ type Clients struct {
 	former  []*opened // of files that were renewed since; who holds one goes on with it
 	closed  bool
 	leaving sync.WaitGroup
+	edits   map[string]chan struct{} // by shard: who has put something in may change who holds which of the roles of work
 }
 
 // opened is a client, and what the files came to that its address names for TLS.
@@ -240,7 +241,19 @@ type clientKey struct {
 
 // NewClients makes an empty set of clients for the fleet with this secret.
 func NewClients(secret string, o Options) *Clients {
-	return &Clients{secret: secret, opts: o, now: time.Now, open: map[clientKey]*opened{}}
+	return &Clients{secret: secret, opts: o, now: time.Now, open: map[clientKey]*opened{}, edits: map[string]chan struct{}{}}
+}
+
+// turn is the place in which those stand who change roles on a shard.
+func (c *Clients) turn(shard string) chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t, ok := c.edits[shard]
+	if !ok {
+		t = make(chan struct{}, 1)
+		c.edits[shard] = t
+	}
+	return t
 }
 
 // Client gives the client of a user on a shard. It does not talk to the server:

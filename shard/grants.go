@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"golang.org/x/sync/errgroup"
@@ -335,9 +336,29 @@ func (s *Set) giveRole(ctx context.Context, user, role string, ps []privilege) e
 	return s.grantRole(ctx, user, role)
 }
 
+// editFor bounds one change of who holds which role: others wait for it.
+const editFor = 15 * time.Second
+
+// edit changes who holds which role, one change of a shard after the other: some servers lose
+// a grant to one of another role, or to the drop of one, that the same user gets or loses at the same
+// time. Those of other processes are found by what is refused, see [Set.GrantLoaderAgain].
+func (s *Set) edit(ctx context.Context, command bson.D) error {
+	ctx, cancel := context.WithTimeout(ctx, editFor)
+	defer cancel()
+	turn := s.clients.turn(s.Name())
+	select {
+	case turn <- struct{}{}:
+		defer func() { <-turn }()
+	case <-ctx.Done():
+		return fmt.Errorf("wait for other changes of roles: %w", ctx.Err())
+	}
+	_, err := s.adminRun(ctx, command)
+	return err
+}
+
 // grantRole gives a role to a user.
 func (s *Set) grantRole(ctx context.Context, user, role string) error {
-	_, err := s.adminRun(ctx, bson.D{{Key: "grantRolesToUser", Value: user}, {Key: "roles", Value: []string{role}}, majority()})
+	err := s.edit(ctx, bson.D{{Key: "grantRolesToUser", Value: user}, {Key: "roles", Value: []string{role}}, majority()})
 	if mongocode.IsRoleNotFound(err) {
 		return failure.New(failure.Lost, "grant.void", "role %s on shard %s was dropped meanwhile: %w", role, s.Name(), err)
 	}
@@ -358,7 +379,7 @@ func (s *Set) ensureRole(ctx context.Context, role string, ps []privilege) error
 
 // dropRole drops a role of admin, from those who hold it too. One that is gone is fine.
 func (s *Set) dropRole(ctx context.Context, role string) error {
-	_, err := s.adminRun(ctx, bson.D{{Key: "dropRole", Value: role}, majority()})
+	err := s.edit(ctx, bson.D{{Key: "dropRole", Value: role}, majority()})
 	if mongocode.IsRoleNotFound(err) {
 		return nil
 	}

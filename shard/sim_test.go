@@ -2,12 +2,15 @@ package shard_test
 
 import (
 	"context"
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"golang.org/x/sync/errgroup"
 
 	"drover/chunk"
 	"drover/internal/mongocode"
@@ -253,4 +256,33 @@ func TestDrainAbortsByExactSessionOnASimulatedSet(t *testing.T) {
 	err = sessions[0].CommitTransaction(t.Context())
 	require.True(t, mongocode.IsNoSuchTransaction(err), "%v", err)
 	require.NoError(t, sessions[1].CommitTransaction(t.Context()), "another placement's goes on, and needs no privilege to commit")
+}
+
+// TestRolesOfWorkAreChangedOneAfterTheOther: a dev shard lost one of two grants that one user was given at
+// the same time, and its import or lanes were refused.
+func TestRolesOfWorkAreChangedOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+
+	s := simulate(t)
+	s.sim.AddUser(chunk.LoaderUser, "x")
+	var now, most atomic.Int64
+	edits := func(c shardsim.Call) bool { return c.Command == "grantRolesToUser" || c.Command == "dropRole" }
+	s.sim.Inject(shardsim.Fault{Stage: shardsim.Arrived, Match: edits, Do: func() {
+		n := now.Add(1)
+		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		}
+		runtime.Gosched()
+	}})
+	s.sim.Inject(shardsim.Fault{Stage: shardsim.Done, Match: edits, Do: func() { now.Add(-1) }})
+	g, ctx := errgroup.WithContext(t.Context())
+	for i := range chunk.MigrationID(16) {
+		g.Go(func() error {
+			if err := s.set.EnsureLoaderRole(ctx, flights, i); err != nil {
+				return err
+			}
+			return s.set.DropLoaderRole(ctx, flights.ID, i)
+		})
+	}
+	require.NoError(t, g.Wait())
+	require.EqualValues(t, 1, most.Load())
 }
