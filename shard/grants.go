@@ -184,9 +184,18 @@ func parseGrant(role string, p chunk.PlacementID) (Grant, bool) {
 	return Grant{}, false
 }
 
-// roleNames lists the roles of database admin that are not built in.
-func (s *Set) roleNames(ctx context.Context) ([]string, bson.Raw, error) {
-	r, err := s.adminRun(ctx, bson.D{{Key: "rolesInfo", Value: 1}})
+// roleNames lists the roles of database admin that are not built in; of some, those that
+// exist.
+func (s *Set) roleNames(ctx context.Context, some ...string) ([]string, bson.Raw, error) {
+	q := bson.D{{Key: "rolesInfo", Value: 1}}
+	if len(some) > 0 {
+		var list bson.A
+		for _, role := range some {
+			list = append(list, bson.D{{Key: "role", Value: role}, {Key: "db", Value: "admin"}})
+		}
+		q = bson.D{{Key: "rolesInfo", Value: list}}
+	}
+	r, err := s.adminRun(ctx, q)
 	if err != nil {
 		return nil, nil, s.wrap(err, "list roles")
 	}
@@ -222,22 +231,26 @@ func (s *Set) GrantToData(ctx context.Context, p chunk.Placement, a chunk.Attemp
 		if err != nil {
 			return s.wrap(err, "grant %s to %s", roles, chunk.DataUser)
 		}
-		held, err := s.HeldGrants(ctx, p.ID)
-		if err != nil {
+		if settled, err := s.holds(ctx, roles); err != nil || settled {
 			return err
-		}
-		n := 0
-		for _, g := range held {
-			if slices.Contains(roles, g.Role) {
-				n++
-			}
-		}
-		if n == len(roles) {
-			return nil
 		}
 	}
 	return failure.New(failure.Transient, "grant.unsettled", "grants of attempt %d on placement %d of shard %s do not stay", a, p.ID, s.Name()).
 		WithHint("something else changes the roles of %s at the same time", chunk.DataUser)
+}
+
+// holds reports whether the data-plane user holds some roles, all of which exist. It asks
+// for no others: of a shard with many placements there are many, and applications wait.
+func (s *Set) holds(ctx context.Context, roles []string) (bool, error) {
+	var held, existing []string
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) { held, err = s.rolesOf(ctx, chunk.DataUser); return err })
+	g.Go(func() (err error) { existing, _, err = s.roleNames(ctx, roles...); return err })
+	if err := g.Wait(); err != nil {
+		return false, err
+	}
+	missing := func(r string) bool { return !slices.Contains(held, r) || !slices.Contains(existing, r) }
+	return !slices.ContainsFunc(roles, missing), nil
 }
 
 // HeldGrants lists the grants of a placement that the data-plane user holds and

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"drover/chunk"
+	"drover/internal/failure"
 	"drover/internal/mongocode"
 	"drover/shard"
 	"drover/shard/shardsim"
@@ -157,6 +158,25 @@ func TestAnElectionIsWantedWhileTheShardIsFenced(t *testing.T) {
 	require.NoError(t, s.set.CreateGrants(t.Context(), flights, 1))
 	require.NoError(t, s.set.GrantToData(t.Context(), flights, 1))
 	require.NoError(t, insert(t, docs), "the way back")
+}
+
+// A grant is looked at after it was made: one whose role a newer attempt has dropped
+// meanwhile is none.
+func TestGrantMissesARoleThatWasDroppedMeanwhile(t *testing.T) {
+	t.Parallel()
+
+	s := simulate(t)
+	require.NoError(t, s.set.CreateGrants(t.Context(), flights, 1))
+	var cut shard.Cut
+	var err error
+	s.sim.Inject(shardsim.Fault{
+		Stage: shardsim.Done, Match: shardsim.Command("grantRolesToUser", ""), Times: 1,
+		Do: func() { cut, err = s.set.DropWriteGrants(t.Context(), flights.ID, 2) },
+	})
+	granted := s.set.GrantToData(t.Context(), flights, 1)
+	require.NoError(t, err)
+	require.Contains(t, cut.Dropped, chunk.WriteGrant(flights.ID, 1))
+	require.True(t, failure.HasCode(granted, "grant.void"), "%v", granted)
 }
 
 // A restart of the primary that wins again shows by its process, a member that is

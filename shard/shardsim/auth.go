@@ -346,11 +346,18 @@ func (c *conn) usersInfo(call Call) bson.D {
 	return append(bson.D{{Key: "users", Value: users}}, ok()...)
 }
 
-// rolesInfo lists the roles that are not built in.
-func (c *conn) rolesInfo(Call) bson.D {
+// rolesInfo lists the roles that are not built in; given a list of some, these.
+func (c *conn) rolesInfo(call Call) bson.D {
+	var q struct {
+		Some []roleRef `bson:"rolesInfo"`
+	}
+	listed := bson.Unmarshal(call.Body, &q) == nil
 	roles := bson.A{}
 	for _, raw := range c.node.data.list(rolesNS) {
-		roles = append(roles, raw)
+		name, _ := raw.Lookup("role").StringValueOK()
+		if !listed || slices.Contains(q.Some, roleRef{Role: name, DB: "admin"}) {
+			roles = append(roles, raw)
+		}
 	}
 	return append(bson.D{{Key: "roles", Value: roles}}, ok()...)
 }
