@@ -5,38 +5,66 @@ import (
 	"log/slog"
 	"time"
 
+	"drover/chunk"
 	"drover/contract"
+	"drover/switchover"
 )
 
-// calmWithin is how long a switch that may begin looks for a good moment. A question
-// under way then is waited for: one that is cut off loses a connection that the window
-// needs, and its marker may land behind the window's own.
-const calmWithin = time.Second
+// How a window comes to a good moment. What is asked for at the end of the time is waited
+// for: a question that is cut off loses a connection that the window needs, and its marker
+// may land behind the window's own.
+const (
+	calmWithin = 150 * time.Millisecond
+	easeFor    = 500 * time.Millisecond // at most: the fence ends it
+	easeShare  = 0.3                    // of the writes that a proxy sent lately
+	easeLeast  = 50                     // writes per second and proxy that go on in any case
+)
 
-// awaitCalm waits for a moment in which the lanes are as close behind as they have been
-// a moment before: what they have to catch up with under the fence is what applications
-// wait for. The gate has said that the switch may begin, so nothing keeps it from
-// beginning after [calmWithin].
-func (a *Activities) awaitCalm(ctx context.Context, ref contract.AttemptRef) {
+// Pace gives the switch protocol its way to ask the proxies for few writes.
+func (a *Activities) Pace() switchover.Pace { return pace{a} }
+
+// pace implements [switchover.Pace].
+type pace struct{ a *Activities }
+
+// Ease implements [switchover.Pace]. It waits until the lanes are as close behind as
+// they come while the proxies send few writes: what lanes have to catch up with under
+// the fence is what every write waits for. The gate has said that the switch may
+// begin, so nothing keeps it from beginning after [calmWithin].
+func (p pace) Ease(ctx context.Context, attempt switchover.Attempt) (shut func(context.Context, switchover.Attempt)) {
 	ctx, cancel := context.WithTimeout(ctx, calmWithin+answerPatience)
 	defer cancel()
-	at, err := a.Store.Attempt(ctx, ref.Attempt)
+	at, err := p.a.Store.Attempt(ctx, attempt.ID)
+	n := at.Notice()
 	if err == nil {
-		in := contract.DirectionInput{Ref: ref.Ref, From: at.Source, To: at.Target, Direction: at.Direction}
+		eased := n
+		eased.Ease = &chunk.Ease{Share: easeShare, Least: easeLeast, ForMS: easeFor.Milliseconds()}
+		err = p.a.Store.Announce(ctx, eased)
+	}
+	if err == nil {
+		in := contract.DirectionInput{Ref: contract.Ref{Chunk: at.Chunk, Migration: at.Migration}, From: at.Source, To: at.Target, Direction: at.Direction}
 		began := time.Now()
 		err = untilCalm(func() (lag time.Duration, more bool, err error) {
-			lag, err = a.probeAll(ctx, in)
+			lag, err = p.a.probeAll(ctx, in)
 			return lag, time.Since(began) < calmWithin, err
 		})
 	}
+	p.grumble(ctx, "No calm moment was found", attempt.ID, err)
+	return func(ctx context.Context, now switchover.Attempt) {
+		n.State, n.DeadlineUnixMS, n.Shut = now.State, now.Deadline.UnixMilli(), true
+		p.grumble(ctx, "The proxies were not told that the source is shut", now.ID, p.a.Store.Announce(ctx, n))
+	}
+}
+
+// grumble logs what only costs time.
+func (p pace) grumble(ctx context.Context, what string, id chunk.AttemptID, err error) {
 	if err != nil {
-		a.Logger.DebugContext(ctx, "No calm moment was found", slog.Int64("attempt", int64(ref.Attempt)), slog.Any("error", err))
+		p.a.Logger.DebugContext(ctx, what, slog.Int64("attempt", int64(id)), slog.Any("error", err))
 	}
 }
 
 // Bounds of [untilCalm].
 const (
-	calmLooks = 3  // first, to learn what is usual now
+	calmLooks = 2  // first, to learn what is usual now
 	calmTries = 12 // at most, with the first ones
 )
 

@@ -45,7 +45,6 @@ func (m *SwitchMetrics) observe(t switchover.Timeline, whole bool) {
 // what came of it is in the attempt's row, and each step in its timeline. An error
 // leaves the attempt to SettleAttempt, or to the watchdog at its deadline.
 func (a *Activities) SwitchRoute(ctx context.Context, ref contract.AttemptRef) (contract.SwitchResult, error) {
-	a.awaitCalm(ctx, ref)
 	ctx, timeline := switchover.Timed(ctx)
 	res, err := a.fenceSource(ctx, ref)
 	if err == nil {

@@ -53,6 +53,21 @@ type Notice struct {
 	// All placements of a split or merge; empty where there is one on each side.
 	Sources []PlacementID `json:"sources,omitempty"`
 	Targets []PlacementID `json:"targets,omitempty"`
+
+	// Ease asks proxies to send fewer writes to the sources for a moment. It goes with
+	// no change of the state, and one that is not heard does no harm.
+	Ease *Ease `json:"ease,omitempty"`
+	// Shut says that the sources take no writes any more. Until it comes, a proxy that
+	// has eased its writes may go on with the few for a moment.
+	Shut bool `json:"shut,omitempty"`
+}
+
+// Ease is how writes are slowed down ahead of a fence: what lanes have behind them then
+// is what every write waits for.
+type Ease struct {
+	Share float64 `json:"share"` // of the writes that there were, in a second
+	Least float64 `json:"least"` // writes per second and proxy that are never slowed down
+	ForMS int64   `json:"for_ms"`
 }
 
 // AllSources gives every placement that serves until the publish.

@@ -3,6 +3,7 @@ package metadata
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -34,6 +35,29 @@ type Attempt struct {
 	Timeline  []Moment
 	CreatedAt time.Time
 	ChangedAt time.Time
+}
+
+// Notice is the attempt as it is announced to proxies.
+func (a Attempt) Notice() chunk.Notice {
+	n := chunk.Notice{
+		Attempt: a.ID, Migration: a.Migration, State: a.State, Source: a.Source.ID, Target: a.Target.ID, Chunks: []chunk.ID{a.Chunk},
+	}
+	if !a.Deadline.IsZero() {
+		n.DeadlineUnixMS = a.Deadline.UnixMilli()
+	}
+	if len(a.Legs) > 1 {
+		n.Chunks = nil
+		for _, l := range a.Legs {
+			n.Sources, n.Targets, n.Chunks = append(n.Sources, l.Source.ID), append(n.Targets, l.Target.ID), append(n.Chunks, l.Source.Chunk)
+		}
+		for _, ids := range []*[]chunk.PlacementID{&n.Sources, &n.Targets} {
+			slices.Sort(*ids)
+			*ids = slices.Compact(*ids)
+		}
+		slices.Sort(n.Chunks)
+		n.Chunks = slices.Compact(n.Chunks)
+	}
+	return n
 }
 
 // Leg is one pair of placements that an attempt switches, in its direction.
@@ -182,6 +206,18 @@ func (s *Store) LatestAttempt(ctx context.Context, id chunk.ID) (Attempt, error)
 		return Attempt{}, nil
 	}
 	return a, decode(err, "read newest attempt of %s", id)
+}
+
+// Announce tells the proxies about an attempt that is still in the state of the notice,
+// once more, with what else the notice says; whoever does not hear it misses nothing.
+func (s *Store) Announce(ctx context.Context, n chunk.Notice) error {
+	text, err := json.Marshal(n)
+	if err != nil {
+		return err
+	}
+	_, err = s.pool.Exec(ctx, `select pg_notify($1, $2) from attempts where id = $3 and state = $4`,
+		attemptsChannel, string(text), int64(n.Attempt), string(n.State))
+	return decode(err, "announce attempt %d", n.Attempt)
 }
 
 // OpenAttempts gives every attempt that is not finished, oldest first.

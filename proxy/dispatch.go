@@ -67,6 +67,13 @@ func (p *Proxy) dispatch(ctx context.Context, q *request, l *leg) (answer, error
 		if err := d.takeRoom(ctx, r); err != nil {
 			return answer{}, err
 		}
+		if wait, over := d.turn(r); wait > 0 {
+			d.leaveRoom(admission.Unknown, 0)
+			if err := d.await(ctx, wait, over); err != nil {
+				return answer{}, err
+			}
+			continue
+		}
 		entered, err := d.enter(r)
 		if err != nil {
 			return answer{}, err
@@ -115,6 +122,7 @@ type delivery struct {
 	conn    *upstream.Conn // in use for it
 	sent    time.Time      // when the try went out; zero: it did not
 	held    *hold          // nil: it never had to wait
+	eased   bool           // its turn has come, see [delivery.turn]
 }
 
 // holding gives the leg's time in its chunk's room.
@@ -264,7 +272,7 @@ func (d *delivery) measure(r *route, a *answer, err error) {
 		return
 	}
 	now := time.Now()
-	r.gate.traffic.observe(now, now.Sub(d.sent), err != nil || !a.ok, &d.q.client.legs)
+	r.gate.traffic.observe(now, now.Sub(d.sent), err != nil || !a.ok, d.l.access, &d.q.client.legs)
 	d.p.answers.count(r.Placement.Shard, now.Sub(d.sent)+d.split.queue)
 	d.sent = time.Time{}
 }

@@ -45,7 +45,7 @@ func (p *Proxy) listen(ctx context.Context) {
 func (p *Proxy) hear(ctx context.Context, a Announcement) {
 	switch {
 	case a.Notice != nil:
-		p.announce(*a.Notice)
+		p.hearAttempt(ctx, *a.Notice)
 	case a.Route != nil:
 		if !p.takeRoute(ctx, *a.Route) {
 			p.workers.Go(func() { p.follow(ctx, *a.Route) })

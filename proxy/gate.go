@@ -57,6 +57,7 @@ type gate struct {
 	known   bool          // a notice is there
 	changed chan struct{} // closed when a count falls to zero
 	txns    map[*txn]struct{}
+	eased   atomic.Pointer[easing] // nil: writes go as they come
 
 	traffic trafficMeter
 	mirror  atomic.Uint32 // of so many reads of 10,000 a copy is kept to be compared
@@ -92,6 +93,7 @@ func (g *gate) apply(n chunk.Notice, now time.Time) bool {
 	}
 	news := !g.known || n.Attempt != g.notice.Attempt || n.State != g.notice.State
 	g.notice, g.known = n, true
+	g.ease(n, now)
 	g.expires = now.Add(min(max(time.UnixMilli(n.DeadlineUnixMS).Sub(now), leastNotice), mostNotice) + noticeGrace)
 	return news
 }

@@ -15,6 +15,7 @@ type metrics struct {
 	seconds     *prometheus.HistogramVec
 	held        prometheus.Gauge
 	heldTotal   prometheus.Counter
+	eased       prometheus.Counter
 	holdSeconds prometheus.Histogram
 	resent      prometheus.Counter
 	fanOut      prometheus.Histogram
@@ -37,6 +38,9 @@ func newMetrics(r prometheus.Registerer, p *Proxy) *metrics {
 		}),
 		heldTotal: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "drover_proxy_held_requests_total", Help: "Requests that had to wait for a switch.",
+		}),
+		eased: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "drover_proxy_eased_requests_total", Help: "Writes that waited for their turn because a fence was near.",
 		}),
 		holdSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "drover_proxy_hold_seconds", Help: "Time that requests waited for a switch.",
@@ -63,7 +67,7 @@ func newMetrics(r prometheus.Registerer, p *Proxy) *metrics {
 		Name: "drover_proxy_info", Help: "1, with the name of this proxy and the region in which it stands.",
 	}, []string{"proxy", "region"})
 	info.WithLabelValues(p.cfg.ID, p.cfg.Region).Set(1)
-	r.MustRegister(info, m.requests, m.seconds, m.held, m.heldTotal, m.holdSeconds, m.resent, m.fanOut, m.refusals, m.unheard,
+	r.MustRegister(info, m.requests, m.seconds, m.held, m.heldTotal, m.eased, m.holdSeconds, m.resent, m.fanOut, m.refusals, m.unheard,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "drover_proxy_client_connections", Help: "Open connections of clients.",
 		}, func() float64 {

@@ -48,6 +48,7 @@ type Traffics interface {
 type trafficSecond struct {
 	at       int64 // unix time
 	requests int64
+	writes   int64
 	errors   int64
 	spent    time.Duration
 	latency  [trafficBuckets]uint32
@@ -89,7 +90,7 @@ type trafficMeter struct {
 }
 
 // observe counts one answer of the placement to a request of which l is known.
-func (m *trafficMeter) observe(now time.Time, took time.Duration, failed bool, l *legs) {
+func (m *trafficMeter) observe(now time.Time, took time.Duration, failed bool, a access, l *legs) {
 	bucket := trafficScale.bucket(took)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -101,12 +102,31 @@ func (m *trafficMeter) observe(now time.Time, took time.Duration, failed bool, l
 		*s = trafficSecond{at: now.Unix()}
 	}
 	s.requests++
+	if a == writes {
+		s.writes++
+	}
 	s.spent += took
 	s.latency[bucket]++
 	l.add(&s.fan)
 	if failed {
 		s.errors++
 	}
+}
+
+// writeRateOver is the time that a rate of writes is of.
+const writeRateOver = 3 // seconds
+
+// writeRate is how many writes a second there were within the last few whole seconds.
+func (m *trafficMeter) writeRate(now time.Time) float64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := int64(0)
+	for i := range m.ring {
+		if age := now.Unix() - m.ring[i].at; age >= 1 && age <= writeRateOver {
+			n += m.ring[i].writes
+		}
+	}
+	return float64(n) / writeRateOver
 }
 
 // sum adds the last minute up.

@@ -15,10 +15,10 @@ func TestTrafficLooksBackAMinute(t *testing.T) {
 	start := time.Unix(1_700_000_000, 0)
 	require.Equal(t, Traffic{}, m.sum(start), "nothing is known")
 	for range 98 {
-		m.observe(start, time.Millisecond, false, &legs{fan: 1})
+		m.observe(start, time.Millisecond, false, reads, &legs{fan: 1})
 	}
-	m.observe(start, 0, false, &legs{})
-	m.observe(start.Add(time.Second), time.Hour, true, &legs{fan: 5, wide: true})
+	m.observe(start, 0, false, reads, &legs{})
+	m.observe(start.Add(time.Second), time.Hour, true, reads, &legs{fan: 5, wide: true})
 	got := m.sum(start.Add(10 * time.Second))
 	require.EqualValues(t, 100, got.Requests)
 	require.EqualValues(t, 1, got.Errors)

@@ -72,9 +72,12 @@ func (s *Switcher) Fence(ctx context.Context, id chunk.AttemptID, leases map[str
 	if all, ok := src.(*fan); ok {
 		all.leases = leases
 	}
-	f.begin()
 	defer src.Forget(at.Source)
-	err = f.run(ctx, at)
+	if err := f.look(ctx, at); err != nil {
+		return nil, err
+	}
+	f.begin()
+	err = f.run(ctx)
 	return f.timeline(), err
 }
 
@@ -90,12 +93,14 @@ type fence struct {
 	identity Identity
 	busy     func(context.Context) (int, error)
 	round    int64
+	shut     func(context.Context, Attempt) // tells the proxies; nil: there is nothing to tell
 }
 
 // errReign says that the source's primary changed under the fence.
 var errReign = errors.New("the source's primary changed")
 
-func (f *fence) run(ctx context.Context, at Attempt) error {
+// look learns what the window will need, and waits for a good moment to begin it.
+func (f *fence) look(ctx context.Context, at Attempt) error {
 	f.at = at
 	err := together(ctx, f.claim,
 		func(ctx context.Context) error { return f.src.Foresee(ctx, at.Source) },
@@ -106,7 +111,14 @@ func (f *fence) run(ctx context.Context, at Attempt) error {
 	if err != nil {
 		return fmt.Errorf("look at both sides before the fence: %w", err)
 	}
-	f.at, err = f.Ledger.Advance(ctx, at.ID, chunk.Preparing, chunk.Fencing,
+	if f.Pace != nil {
+		f.shut = f.Pace.Ease(ctx, at)
+	}
+	return nil
+}
+
+func (f *fence) run(ctx context.Context) (err error) {
+	f.at, err = f.Ledger.Advance(ctx, f.at.ID, chunk.Preparing, chunk.Fencing,
 		AdvanceOptions{Deadline: f.Config.FenceDeadline, Identity: f.identity})
 	if err != nil {
 		return err
@@ -181,10 +193,18 @@ func (f *fence) fenceWrites(ctx context.Context) error {
 		return fmt.Errorf("drop write grants: %w", err)
 	}
 	f.mark("write_grants_dropped", fmt.Sprintf("%d roles", n))
-	if err := f.barrier(ctx, Writes); err != nil {
+	if err := together(ctx, f.sayShut, func(ctx context.Context) error { return f.barrier(ctx, Writes) }); err != nil {
 		return err
 	}
 	return f.Stops.At(ctx, "switch.fenced")
+}
+
+// sayShut tells the proxies that there is no use in sending writes.
+func (f *fence) sayShut(ctx context.Context) error {
+	if f.shut != nil {
+		f.shut(ctx, f.at)
+	}
+	return nil
 }
 
 // barrier shows the closed door to every member. What it owes to those that are

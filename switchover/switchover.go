@@ -194,6 +194,16 @@ type Comparer interface {
 	ForeseeBusy(ctx context.Context, m chunk.MigrationID, source, target chunk.Placement) (compare func(context.Context) (int, error), err error)
 }
 
+// Pace asks the proxies for what makes a window short. Nothing depends on it: one that
+// does not hear learns of the window by its announcement, or by its first refused request.
+type Pace interface {
+	// Ease asks for fewer writes to the source of an attempt that is preparing, and
+	// returns when it is a good moment to begin, or when none has come. shut says that
+	// the source takes no writes any more, now that the attempt is fencing: until then a
+	// proxy may go on with the few.
+	Ease(ctx context.Context, at Attempt) (shut func(context.Context, Attempt))
+}
+
 // Config holds the protocol's times.
 type Config struct {
 	FenceDeadline time.Duration // an attempt that is not published by then goes back
@@ -214,6 +224,7 @@ type Switcher struct {
 	Shards  Shards
 	Proxies Proxies
 	Busy    Comparer
+	Pace    Pace              // nil: proxies are asked for nothing
 	Stops   *stoppoint.Points // nil outside tests
 	Log     *slog.Logger
 }

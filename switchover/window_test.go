@@ -1,6 +1,8 @@
 package switchover_test
 
 import (
+	"context"
+	"maps"
 	"testing"
 	"testing/synctest"
 
@@ -71,4 +73,35 @@ func TestBusyDocumentsThatDifferGoBack(t *testing.T) {
 	require.Equal(t, chunk.Preparing, f.asked, "it is read while applications wait")
 	require.NoError(t, f.switcher().Abandon(t.Context(), 1, "test"))
 	require.Equal(t, chunk.AttemptAborted, f.state(1))
+}
+
+// pacer notes how the fleet stands when the proxies are asked for something.
+type pacer struct {
+	f     *fleet
+	eased chunk.AttemptState
+	held  map[chunk.PlacementID]chunk.AttemptID // grants when the proxies hear that there is no use in writes
+}
+
+func (p *pacer) Ease(context.Context, switchover.Attempt) func(context.Context, switchover.Attempt) {
+	p.eased = p.f.state(1)
+	return func(_ context.Context, at switchover.Attempt) {
+		_ = p.f.locked(func() error { p.held = maps.Clone(p.f.granted); return nil })
+		p.eased += "/" + at.State
+	}
+}
+
+// Few writes are asked for before anything is taken away, and an end of them once the
+// shard refuses them.
+func TestProxiesArePacedAroundTheFence(t *testing.T) {
+	t.Parallel()
+
+	f := newFleet(chunk.Preparing)
+	f.granted[placementA.ID] = 1
+	s, p := f.switcher(), &pacer{f: f}
+	s.Pace = p
+	_, err := s.Fence(t.Context(), 1, nil)
+	require.NoError(t, err)
+	require.Equal(t, chunk.Preparing+"/"+chunk.Fencing, p.eased)
+	require.NotNil(t, p.held)
+	require.NotContains(t, p.held, placementA.ID, "writes were still taken")
 }

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -257,25 +256,7 @@ func (p proxyPorts) LatestAttempt(ctx context.Context, id chunk.ID) (chunk.Notic
 	if err != nil || a.ID == 0 {
 		return chunk.Notice{}, false, err
 	}
-	n := chunk.Notice{
-		Attempt: a.ID, Migration: a.Migration, State: a.State, Source: a.Source.ID, Target: a.Target.ID, Chunks: []chunk.ID{a.Chunk},
-	}
-	if !a.Deadline.IsZero() {
-		n.DeadlineUnixMS = a.Deadline.UnixMilli()
-	}
-	if len(a.Legs) > 1 {
-		n.Chunks = nil
-		for _, l := range a.Legs {
-			n.Sources, n.Targets, n.Chunks = append(n.Sources, l.Source.ID), append(n.Targets, l.Target.ID), append(n.Chunks, l.Source.Chunk)
-		}
-		for _, ids := range []*[]chunk.PlacementID{&n.Sources, &n.Targets} {
-			slices.Sort(*ids)
-			*ids = slices.Compact(*ids)
-		}
-		slices.Sort(n.Chunks)
-		n.Chunks = slices.Compact(n.Chunks)
-	}
-	return n, true, nil
+	return a.Notice(), true, nil
 }
 
 // Beat implements [proxy.Presence].

@@ -118,7 +118,7 @@ func New(ctx context.Context, cfg *config.Config, o Options) (*Worker, error) {
 	}
 	a.Switcher = &switchover.Switcher{
 		Config: protocol, Ledger: activities.Ledger{Store: store, Owner: owner}, Shards: sides,
-		Proxies: activities.Words{Store: store}, Busy: a, Stops: o.Stops, Log: o.Logger,
+		Proxies: activities.Words{Store: store}, Busy: a, Pace: a.Pace(), Stops: o.Stops, Log: o.Logger,
 	}
 	balancer := newBalancer(store, clients)
 	balancer.HotKey = a.HotKey

@@ -19,6 +19,7 @@ import (
 // listenCases is what listeners and ack waiters must do.
 var listenCases = map[string]func(*testing.T, *fleet){
 	"EveryTransitionIsAnnounced":           everyTransition,
+	"ANoticeIsSaidOnceMore":                saidOnceMore,
 	"LostConnectionIsMadeAgainAndResynced": lostConnection,
 	"SilentConnectionIsFoundOut":           silentConnection,
 
@@ -204,6 +205,29 @@ func (f *fleet) cutListeners(t *testing.T) {
 	t.Helper()
 	require.NoError(t, f.exec(t, `select pg_terminate_backend(pid) from pg_stat_activity
 		where datname = current_database() and query ilike 'listen %'`))
+}
+
+// saidOnceMore: what a notice adds is heard while its attempt is in the notice's state.
+func saidOnceMore(t *testing.T, f *fleet) {
+	m := f.switching(t)
+	a, err := f.BeginAttempt(t.Context(), m.ID, "once-more", time.Minute)
+	require.NoError(t, err)
+	r := listening(t, f.Store)
+	n := a.Notice()
+	n.Ease = &chunk.Ease{Share: 0.5, Least: 10, ForMS: 100}
+	require.NoError(t, f.Announce(t.Context(), n))
+	require.Equal(t, n, await(t, r.attempts))
+
+	late := n
+	late.State = chunk.Fencing
+	require.NoError(t, f.Announce(t.Context(), late))
+	_, err = f.AdvanceAttempt(t.Context(), a.ID, chunk.Preparing, chunk.Fencing, metadata.AdvanceOptions{Deadline: time.Second})
+	require.NoError(t, err)
+	require.Nil(t, await(t, r.attempts).Ease, "it was announced of a state in which the attempt was not")
+	require.NoError(t, f.Announce(t.Context(), n))
+	late.Shut = true
+	require.NoError(t, f.Announce(t.Context(), late))
+	require.Equal(t, late, await(t, r.attempts))
 }
 
 // everyTransition follows a switch by its notices alone.
