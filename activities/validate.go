@@ -385,11 +385,11 @@ func (p catalogPort) CompareCatalog(ctx context.Context) ([]validation.CatalogDi
 	var source, target []shard.CollectionInfo
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
-		source, err = p.e.from.Inventory(ctx, p.in.From.Database)
+		source, err = p.e.from.Definitions(ctx, p.in.From.Database)
 		return err
 	})
 	g.Go(func() (err error) {
-		target, err = p.e.to.Inventory(ctx, p.in.To.Database)
+		target, err = p.e.to.Definitions(ctx, p.in.To.Database)
 		return err
 	})
 	if err := g.Wait(); err != nil {

@@ -35,12 +35,19 @@ type CollectionInfo struct {
 // Inventory describes every collection of a database, in the order of their names.
 // Collections that belong to the server (system.*) are left out.
 func (s *Set) Inventory(ctx context.Context, db string) ([]CollectionInfo, error) {
-	infos, err := inventory(ctx, s.admin(), db)
+	infos, err := inventory(ctx, s.admin(), db, true)
 	return infos, s.wrap(err, "describe database %s", db)
 }
 
-// inventory is [Set.Inventory] over any client that may look.
-func inventory(ctx context.Context, c *mongo.Client, db string) ([]CollectionInfo, error) {
+// Definitions is [Set.Inventory] without sizes, for which some servers look at every
+// document.
+func (s *Set) Definitions(ctx context.Context, db string) ([]CollectionInfo, error) {
+	infos, err := inventory(ctx, s.admin(), db, false)
+	return infos, s.wrap(err, "describe database %s", db)
+}
+
+// inventory is [Set.Inventory] over any client that may look, with sizes or without.
+func inventory(ctx context.Context, c *mongo.Client, db string, sized bool) ([]CollectionInfo, error) {
 	cur, err := c.Database(db).ListCollections(ctx, bson.D{})
 	if err != nil {
 		return nil, fmt.Errorf("list collections: %w", err)
@@ -63,7 +70,7 @@ func inventory(ctx context.Context, c *mongo.Client, db string) ([]CollectionInf
 		}
 		x := CollectionInfo{Name: l.Name, Kind: l.Type, Options: l.Options, UUID: l.Info.UUID}
 		if l.Type == "collection" {
-			if err := x.describe(ctx, c, db); err != nil {
+			if err := x.describe(ctx, c, db, sized); err != nil {
 				return nil, fmt.Errorf("collection %s: %w", l.Name, err)
 			}
 		}
@@ -73,9 +80,10 @@ func inventory(ctx context.Context, c *mongo.Client, db string) ([]CollectionInf
 	return infos, nil
 }
 
-// describe reads indexes and sizes.
-func (x *CollectionInfo) describe(ctx context.Context, c *mongo.Client, db string) error {
-	specs, err := listIndexes(ctx, c, db, x.Name)
+// describe reads indexes, and sizes if they are wanted. Where the list of indexes does not
+// tell which are being built, the statistics do.
+func (x *CollectionInfo) describe(ctx context.Context, c *mongo.Client, db string, sized bool) error {
+	specs, builds, err := listIndexes(ctx, c, db, x.Name)
 	if err != nil {
 		return err
 	}
@@ -89,16 +97,19 @@ func (x *CollectionInfo) describe(ctx context.Context, c *mongo.Client, db strin
 			x.Indexes = append(x.Indexes, spec)
 		}
 	}
+	if builds && !sized {
+		return nil
+	}
 	st, err := run(ctx, c, db, bson.D{{Key: "collStats", Value: x.Name}})
 	if err != nil {
 		return fmt.Errorf("read statistics: %w", err)
 	}
 	x.Count, x.Size, x.StorageSize = lookup(st, "count"), lookup(st, "size"), lookup(st, "storageSize")
-	var builds struct {
-		Names []string `bson:"indexBuilds"`
+	var now struct {
+		Builds []string `bson:"indexBuilds"`
 	}
-	if err := bson.Unmarshal(st, &builds); err == nil {
-		for _, n := range builds.Names {
+	if err := bson.Unmarshal(st, &now); err == nil {
+		for _, n := range now.Builds {
 			x.addBuilding(n)
 		}
 	}
@@ -115,8 +126,8 @@ func (x *CollectionInfo) addBuilding(name string) {
 }
 
 // listIndexes gives the raw specifications of a collection's indexes. An index that
-// is being built comes as {spec, buildUUID} where the server can tell.
-func listIndexes(ctx context.Context, c *mongo.Client, db, collection string) ([]bson.Raw, error) {
+// is being built comes as {spec, buildUUID} where the server can tell, which builds reports.
+func listIndexes(ctx context.Context, c *mongo.Client, db, collection string) (specs []bson.Raw, builds bool, err error) {
 	list := func(cmd bson.D) ([]bson.Raw, error) {
 		cur, err := c.Database(db).RunCommandCursor(ctx, cmd)
 		if err != nil {
@@ -126,14 +137,15 @@ func listIndexes(ctx context.Context, c *mongo.Client, db, collection string) ([
 		return specs, cur.All(ctx, &specs)
 	}
 	plain := bson.D{{Key: "listIndexes", Value: collection}}
-	specs, err := list(append(slices.Clone(plain), bson.E{Key: "includeBuildUUIDs", Value: true}))
+	specs, err = list(append(slices.Clone(plain), bson.E{Key: "includeBuildUUIDs", Value: true}))
+	builds = err == nil
 	if len(mongocode.Codes(err)) > 0 && !mongocode.IsNamespaceNotFound(err) && !mongocode.IsUnauthorized(err) {
 		specs, err = list(plain)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list indexes: %w", err)
+		return nil, false, fmt.Errorf("list indexes: %w", err)
 	}
-	return specs, nil
+	return specs, builds, nil
 }
 
 // building reports whether a specification is of an index under construction.

@@ -67,6 +67,9 @@ func testProvisionCarriesEveryOption(t *testing.T, b *bundle) {
 	got, err := b.set.Inventory(ctx, target)
 	require.NoError(t, err)
 	require.Empty(t, shard.CompareCatalog(source, got))
+	defined, err := b.set.Definitions(ctx, "app")
+	require.NoError(t, err)
+	require.Equal(t, source, defined, "they are empty")
 	ttl := func() int64 {
 		infos, err := b.set.Inventory(ctx, target)
 		require.NoError(t, err)
@@ -139,8 +142,12 @@ func testInventoryCountsAndRefuses(t *testing.T, b *bundle) {
 		require.ErrorContains(t, err, code+": "+name)
 	}
 	require.NotContains(t, err.Error(), "mixed.good")
-	for _, x := range infos {
+	defined, err := b.set.Definitions(ctx, "mixed")
+	require.NoError(t, err)
+	require.Len(t, defined, len(infos))
+	for n, x := range infos {
 		if x.Name == "good" {
+			require.Zero(t, defined[n].Size, "nobody asked for it")
 			require.EqualValues(t, 2, x.Count)
 			require.Positive(t, x.Size)
 			require.True(t, x.HasIDIndex)
