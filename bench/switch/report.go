@@ -10,10 +10,11 @@ import (
 
 // report is the flat object.
 func (b *bench) report() map[string]any {
-	var windows, writes, reads, calm []float64
+	var windows, writes, reads, calm, slowest, since, behind []float64
 	for _, s := range b.switches {
 		p := b.work.Pauses(s.FencedAt.Add(-around), s.OpenedAt.Add(around))
 		windows, writes, reads = append(windows, s.WindowMS), append(writes, ms(p.Writes)), append(reads, ms(p.Reads))
+		slowest, since, behind = append(slowest, ms(p.Slowest)), append(since, ms(p.Since.Sub(s.FencedAt))), append(behind, ms(p.Since.Add(p.Writes).Sub(s.OpenedAt)))
 	}
 	for _, d := range b.calm {
 		calm = append(calm, ms(d))
@@ -26,7 +27,8 @@ func (b *bench) report() map[string]any {
 		"write_gap_without_switch_p50_ms": round(figures.Quantile(calm, 0.5)), "write_gap_without_switch_p99_ms": round(figures.Quantile(calm, 0.99)),
 		"seconds": round(time.Since(b.began).Seconds()), "sync_on_commit": true,
 	}
-	for name, values := range map[string][]float64{"window": windows, "write_pause": writes, "read_pause": reads} {
+	for name, values := range map[string][]float64{"window": windows, "write_pause": writes, "read_pause": reads,
+		"slowest_write": slowest, "write_pause_begins_behind_fence": since, "write_pause_ends_behind_open": behind} {
 		for _, q := range quantiles {
 			r[name+q.name] = round(figures.Quantile(values, q.at))
 		}

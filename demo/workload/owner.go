@@ -21,6 +21,7 @@ type owner struct {
 	byPart [2][]string // ids of living documents: elsewhere, on the moving chunk
 	gone   []booking   // deleted ones, which must stay so
 	serial int
+	began  time.Time // of the operation under way
 }
 
 func newOwner(w *Workload, n int, rnd *rand.Rand) *owner {
@@ -89,13 +90,14 @@ func (o *owner) pick(part int) *state {
 func (o *owner) ack(origin string, write bool) {
 	o.w.acked.Add(1)
 	if o.hot(origin) {
-		o.w.gaps.note(write, time.Now())
+		o.w.gaps.note(write, o.began)
 	}
 }
 
 // operate does one operation of a random kind. Seven of ten read, as is usual
 // for applications; the rest is every kind of write.
 func (o *owner) operate(ctx context.Context) {
+	o.began = time.Now()
 	part := o.part()
 	s := o.pick(part)
 	r := o.rnd.IntN(100)

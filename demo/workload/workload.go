@@ -168,9 +168,11 @@ func (w *Workload) fail(op string, err error) {
 
 // Pause is the longest gap between acknowledged operations on the moving chunk.
 type Pause struct {
-	Writes time.Duration `json:"-"`
-	Reads  time.Duration `json:"-"`
-	Acked  int           `json:"acknowledged"` // operations on the chunk in the span
+	Writes  time.Duration `json:"-"`
+	Reads   time.Duration `json:"-"`
+	Since   time.Time     `json:"-"`            // the last write before the gap was acknowledged
+	Slowest time.Duration `json:"-"`            // of the writes that were acknowledged in the span, from its begin
+	Acked   int           `json:"acknowledged"` // operations on the chunk in the span
 }
 
 // Pauses finds the longest gaps around a span, all clients together.
@@ -179,41 +181,62 @@ func (w *Workload) Pauses(from, to time.Time) Pause { return w.gaps.longest(from
 // gapRecorder remembers when operations on the moving chunk were acknowledged.
 type gapRecorder struct {
 	mu     sync.Mutex
-	writes []time.Time
-	reads  []time.Time
+	writes []acknowledged
+	reads  []acknowledged
 }
 
-func (g *gapRecorder) note(write bool, at time.Time) {
+// acknowledged is one operation.
+type acknowledged struct {
+	at   time.Time
+	took time.Duration
+}
+
+func (g *gapRecorder) note(write bool, began time.Time) {
+	a := acknowledged{at: time.Now()}
+	a.took = a.at.Sub(began)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if write {
-		g.writes = append(g.writes, at)
+		g.writes = append(g.writes, a)
 	} else {
-		g.reads = append(g.reads, at)
+		g.reads = append(g.reads, a)
 	}
 }
 
 func (g *gapRecorder) longest(from, to time.Time) Pause {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	w, nw := longestGap(g.writes, from, to)
-	r, nr := longestGap(g.reads, from, to)
-	return Pause{Writes: w, Reads: r, Acked: nw + nr}
+	w, r := gapOf(g.writes, from, to), gapOf(g.reads, from, to)
+	return Pause{Writes: w.longest, Reads: r.longest, Since: w.since, Slowest: w.slowest, Acked: w.n + r.n}
 }
 
-// longestGap looks at the acknowledgements between from and to; the ends count
-// as acknowledgements, so that silence is never a short pause.
-func longestGap(at []time.Time, from, to time.Time) (longest time.Duration, n int) {
-	last := from
-	for _, t := range at {
-		if t.Before(from) || t.After(to) {
-			continue
+// gap is what a span shows of one kind of operation.
+type gap struct {
+	longest, slowest time.Duration
+	since            time.Time // the longest
+	n                int
+}
+
+// gapOf looks at the acknowledgements between from and to; the ends count as
+// acknowledgements, so that silence is never a short pause.
+func gapOf(all []acknowledged, from, to time.Time) gap {
+	out, last := gap{}, from
+	until := func(t time.Time) {
+		if t.Sub(last) > out.longest { // appended under a lock: in order but for scheduling
+			out.longest, out.since = t.Sub(last), last
 		}
-		n++
-		longest = max(longest, t.Sub(last)) // appended under a lock: in order but for scheduling
 		if t.After(last) {
 			last = t
 		}
 	}
-	return max(longest, to.Sub(last)), n
+	for _, a := range all {
+		if a.at.Before(from) || a.at.After(to) {
+			continue
+		}
+		out.n++
+		out.slowest = max(out.slowest, a.took)
+		until(a.at)
+	}
+	until(to)
+	return out
 }
