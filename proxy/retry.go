@@ -150,7 +150,7 @@ func (p *Proxy) record(ctx context.Context, s *session, past former) (number int
 	}
 	id := s.upstreamSession(r.Placement.ID)
 	doc, err := p.lookUp(ctx, r, "config", "transactions", document(func(dst []byte) []byte {
-		return bsoncore.AppendBinaryElement(dst, "_id.id", bson.TypeBinaryUUID, id[:])
+		return bsoncore.AppendDocumentElement(dst, "_id", recordRange(id[:]))
 	}))
 	if err != nil || doc == nil {
 		return 0, false, err
@@ -158,4 +158,16 @@ func (p *Proxy) record(ctx context.Context, s *session, past former) (number int
 	n, _ := wire.Find(doc, "txnNum")
 	number, found = n.Number()
 	return number, found, nil
+}
+
+// recordRange is a condition on the _id {id, uid} of a session's record, which only a
+// range finds by the index: uid is a digest that is the server's affair.
+func recordRange(id []byte) []byte {
+	key := func(more func([]byte) []byte) []byte {
+		return document(func(dst []byte) []byte { return more(bsoncore.AppendBinaryElement(dst, "id", bson.TypeBinaryUUID, id)) })
+	}
+	return document(func(dst []byte) []byte {
+		dst = bsoncore.AppendDocumentElement(dst, "$gte", key(func(dst []byte) []byte { return dst }))
+		return bsoncore.AppendDocumentElement(dst, "$lte", key(func(dst []byte) []byte { return bsoncore.AppendMaxKeyElement(dst, "uid") }))
+	})
 }

@@ -39,7 +39,7 @@ func (k *recordKeepers) answer(s *sent) bson.D {
 		k.writes++
 		return bson.D{{Key: "n", Value: 1}, {Key: "nModified", Value: 1}}
 	}
-	_, id := s.body.Lookup("filter", "_id.id").Binary()
+	_, id := s.body.Lookup("filter", "_id", "$gte", "id").Binary()
 	var p chunk.PlacementID
 	for _, b := range id[:8] {
 		p = p<<8 | chunk.PlacementID(b)
@@ -163,4 +163,30 @@ func TestFormerRoutesAreForgotten(t *testing.T) {
 	require.Equal(t, chunk.Token(39), p.all()[0].Token, "newest first")
 	p.add(former{Route: p.all()[3].Route, left: now})
 	require.Len(t, p.all(), 30, "each once")
+}
+
+// TestRecordsAreFoundByTheirIndex: a session's record lies within the range that is asked
+// for, whatever its uid, and no other session's does.
+func TestRecordsAreFoundByTheirIndex(t *testing.T) {
+	t.Parallel()
+
+	id := func(last byte) bson.Binary {
+		return bson.Binary{Subtype: bson.TypeBinaryUUID, Data: append(make([]byte, 15), last)}
+	}
+	key := func(last byte, uid ...byte) bson.RawValue {
+		raw, err := bson.Marshal(bson.D{{Key: "id", Value: id(last)}, {Key: "uid", Value: bson.Binary{Data: append(make([]byte, 31), uid...)}}})
+		require.NoError(t, err)
+		return bson.RawValue{Type: bson.TypeEmbeddedDocument, Value: raw}
+	}
+	within := bson.Raw(recordRange(id(7).Data))
+	for _, tc := range []struct {
+		key  bson.RawValue
+		want bool
+	}{{key(7, 0), true}, {key(7, 255), true}, {key(6, 255), false}, {key(8, 0), false}} {
+		low, err := chunk.CompareValues(tc.key, within.Lookup("$gte"))
+		require.NoError(t, err)
+		high, err := chunk.CompareValues(tc.key, within.Lookup("$lte"))
+		require.NoError(t, err)
+		require.Equal(t, tc.want, low >= 0 && high <= 0, "%v", tc.key)
+	}
 }
