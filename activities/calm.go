@@ -26,26 +26,28 @@ func (a *Activities) Pace() switchover.Pace { return pace{a} }
 // pace implements [switchover.Pace].
 type pace struct{ a *Activities }
 
-// Ease implements [switchover.Pace]. It waits until the lanes are as close behind as
-// they come while the proxies send few writes: what lanes have to catch up with under
-// the fence is what every write waits for. The gate has said that the switch may
-// begin, so nothing keeps it from beginning after [calmWithin].
+// Ease implements [switchover.Pace]. It looks how far the lanes are behind, and where they
+// are not far waits until they are as close as they come while the proxies send few
+// writes: what lanes have to catch up with under the fence is what every write waits
+// for. The gate has said that the switch may begin: no look begins after [calmWithin].
 func (p pace) Ease(ctx context.Context, attempt switchover.Attempt) (shut func(context.Context, switchover.Attempt)) {
 	ctx, cancel := context.WithTimeout(ctx, calmWithin+answerPatience)
 	defer cancel()
 	at, err := p.a.Store.Attempt(ctx, attempt.ID)
 	n := at.Notice()
 	if err == nil {
-		eased := n
-		eased.Ease = &chunk.Ease{Share: easeShare, Least: easeLeast, ForMS: easeFor.Milliseconds()}
-		err = p.a.Store.Announce(ctx, eased)
-	}
-	if err == nil {
 		in := contract.DirectionInput{Ref: contract.Ref{Chunk: at.Chunk, Migration: at.Migration}, From: at.Source, To: at.Target, Direction: at.Direction}
-		began := time.Now()
+		began, eased := time.Now(), false
 		err = untilCalm(func() (lag time.Duration, more bool, err error) {
 			lag, err = p.a.probeAll(ctx, in)
-			return lag, time.Since(began) < calmWithin, err
+			more = time.Since(began) < calmWithin
+			if err == nil && more && !eased {
+				eased = true
+				e := n
+				e.Ease = &chunk.Ease{Share: easeShare, Least: easeLeast, ForMS: easeFor.Milliseconds()}
+				err = p.a.Store.Announce(ctx, e)
+			}
+			return lag, more, err
 		})
 	}
 	p.grumble(ctx, "No calm moment was found", attempt.ID, err)
@@ -64,7 +66,7 @@ func (p pace) grumble(ctx context.Context, what string, id chunk.AttemptID, err 
 
 // Bounds of [untilCalm].
 const (
-	calmLooks = 2  // first, to learn what is usual now
+	calmLooks = 1  // first, to learn what is usual now
 	calmTries = 12 // at most, with the first ones
 )
 

@@ -423,23 +423,28 @@ func (w Words) Listen(ctx context.Context) (switchover.Words, error) {
 	if err != nil {
 		return nil, err
 	}
-	live, err := w.Store.LiveProxies(ctx)
-	if err != nil {
-		waiter.Close()
-		return nil, err
-	}
-	vanished, err := w.Store.VanishedProxies(ctx)
-	if err != nil {
-		waiter.Close()
-		return nil, err
-	}
-	return listeningTo(waiter, live, vanished), nil
+	return &heard{waiter: waiter, lists: w.Store}, nil
 }
 
-// listeningTo sorts proxies by whether a word of theirs can be expected. One that died
-// and is back speaks for itself, and nobody for the run before it.
-func listeningTo(w acks, live, vanished []metadata.Proxy) *heard {
-	h := &heard{waiter: w}
+// Count implements [switchover.Words].
+func (h *heard) Count(ctx context.Context) error {
+	live, err := h.lists.LiveProxies(ctx)
+	if err != nil {
+		return err
+	}
+	// Read last: one that vanishes meanwhile is on one list.
+	vanished, err := h.lists.VanishedProxies(ctx)
+	if err != nil {
+		return err
+	}
+	h.sort(live, vanished)
+	return nil
+}
+
+// sort tells proxies by whether a word of theirs can be expected. One that died and is
+// back speaks for itself, and nobody for the run before it.
+func (h *heard) sort(live, vanished []metadata.Proxy) {
+	h.proxies, h.deaf = nil, nil
 	for _, p := range live {
 		if p.Hears {
 			h.proxies = append(h.proxies, p)
@@ -454,7 +459,12 @@ func listeningTo(w acks, live, vanished []metadata.Proxy) *heard {
 		}
 		h.deaf = append(h.deaf, p.ID+why)
 	}
-	return h
+}
+
+// proxyLists are the proxies that the metadata knows of.
+type proxyLists interface {
+	LiveProxies(ctx context.Context) ([]metadata.Proxy, error)
+	VanishedProxies(ctx context.Context) ([]metadata.Proxy, error)
 }
 
 // acks collects what proxies say.
@@ -466,6 +476,7 @@ type acks interface {
 // heard is one listening.
 type heard struct {
 	waiter  acks
+	lists   proxyLists
 	proxies []metadata.Proxy // that hear
 	deaf    []string         // that give no word, and why
 }

@@ -46,7 +46,8 @@ func TestBlindShardNeedsEveryWord(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := listeningTo(tc.words, []metadata.Proxy{{ID: "a", Hears: true}, {ID: "b", Hears: true}}, []metadata.Proxy{{ID: "c"}})
+			h := &heard{waiter: tc.words}
+			h.sort([]metadata.Proxy{{ID: "a", Hears: true}, {ID: "b", Hears: true}}, []metadata.Proxy{{ID: "c"}})
 			over := errors.New("the fence's deadline is over")
 			ctx, cancel := context.WithCancelCause(t.Context())
 			cancel(over)
@@ -67,7 +68,8 @@ func TestBlindShardNeedsEveryWord(t *testing.T) {
 func TestWordIsAboutOneRun(t *testing.T) {
 	t.Parallel()
 	live := []metadata.Proxy{{ID: "a", Hears: true}, {ID: "b"}}
-	h := listeningTo(spoken{"a": metadata.AckClean}, live, []metadata.Proxy{{ID: "a", Back: true}})
+	h := &heard{waiter: spoken{"a": metadata.AckClean}}
+	h.sort(live, []metadata.Proxy{{ID: "a", Back: true}})
 	silent, err := h.Wait(t.Context(), 1, switchover.Writes, switchover.Patience{All: true})
 	require.NoError(t, err)
 	require.Equal(t, []string{"a: vanished, and is back", "b: hears nothing"}, silent)

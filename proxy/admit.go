@@ -71,14 +71,14 @@ func (p *Proxy) takeQuota(ctx context.Context, q *request, t *admission.Tenant) 
 			p.metrics.refused(rule)
 			return overloaded(codeRateLimited, "database %s is over its quota %s: there is room in %v", t.Name, rule, after.Round(time.Millisecond))
 		}
-		if err := p.rest(ctx, q, after, nil); err != nil {
+		if err := p.rest(ctx, q, after); err != nil {
 			return err
 		}
 	}
 }
 
-// rest waits for a moment, outside of everything, or until it is over.
-func (p *Proxy) rest(ctx context.Context, q *request, pause time.Duration, over <-chan struct{}) error {
+// rest waits for a moment, outside of everything.
+func (p *Proxy) rest(ctx context.Context, q *request, pause time.Duration) error {
 	p.queued.Add(1)
 	defer p.queued.Add(-1)
 	q.client.legs.wait(pause)
@@ -86,8 +86,6 @@ func (p *Proxy) rest(ctx context.Context, q *request, pause time.Duration, over 
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return nil
-	case <-over:
 		return nil
 	case <-ctx.Done():
 		return refuse(codeExceededTimeLimit, "the proxy is shutting down")

@@ -34,7 +34,7 @@ func (g *gate) ease(n chunk.Notice, now time.Time) {
 		}
 		return
 	}
-	if n.Ease == nil || g.placement != n.Source || g.eased.Load() != nil {
+	if old := g.eased.Load(); n.Ease == nil || g.placement != n.Source || old != nil && now.Before(old.until) {
 		return
 	}
 	perSecond := max(n.Ease.Share*g.traffic.writeRate(now), n.Ease.Least)
@@ -67,13 +67,29 @@ func (d *delivery) turn(r *route) (wait time.Duration, over <-chan struct{}) {
 	return min(e.limiter.ReserveN(now, 1).DelayFrom(now), left), e.over
 }
 
-// await waits for the turn.
+// await waits for the turn, as behind a fence: nobody's place is taken meanwhile.
 func (d *delivery) await(ctx context.Context, wait time.Duration, over <-chan struct{}) error {
 	d.p.metrics.eased.Inc()
 	began := time.Now()
-	err := d.p.rest(ctx, d.q, wait, over)
-	d.split.hold += time.Since(began)
-	return err
+	defer func() { d.split.hold += time.Since(began) }()
+	left, unwatch := d.q.client.watch()
+	defer unwatch()
+	d.q.client.legs.wait(wait)
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-over:
+	case <-left:
+		d.p.metrics.refused("client_left")
+		return errClientLeft
+	case <-ctx.Done():
+		return refuse(codeExceededTimeLimit, "the proxy is shutting down")
+	}
+	if !d.q.deadline.IsZero() && !time.Now().Before(d.q.deadline) {
+		return errTimeLimit()
+	}
+	return nil
 }
 
 // unshut is how long a proxy may go on with few writes behind the announcement of a

@@ -84,7 +84,7 @@ func easedFleet(t *testing.T, least float64) (*fleet, *Proxy, *move) {
 		return bson.D{{Key: "n", Value: 1}, {Key: "nModified", Value: 1}, {Key: "ok", Value: 1.0}}
 	})
 	p := f.start(Config{})
-	require.Eventually(t, p.hearing.Load, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return p.hearing.Load() && p.read.Load() == p.heard.Load() }, 10*time.Second, time.Millisecond)
 	f.attempt++
 	m := &move{f: f, id: firstChunk, from: f.routes[firstChunk].Placement, attempt: f.attempt, waitForAcks: 1}
 	m.notice = chunk.Notice{
@@ -95,7 +95,7 @@ func easedFleet(t *testing.T, least float64) (*fleet, *Proxy, *move) {
 	m.notice.Ease = &chunk.Ease{Least: least, ForMS: easedFor}
 	m.state(chunk.Preparing)
 	m.notice.Ease = nil
-	e := p.eased(m.notice)
+	e := p.gates.of(m.from.ID).eased.Load()
 	require.NotNil(t, e)
 	e.until = time.Now().Add(time.Hour)
 	return f, p, m
@@ -120,7 +120,7 @@ func TestWritesGoOnUntilTheSourceIsShut(t *testing.T) {
 	require.Eventually(t, func() bool { return testutil.ToFloat64(p.metrics.eased) == 1 }, 10*time.Second, time.Millisecond, "it does not wait")
 	require.NoError(t, coll.FindOne(t.Context(), key).Err(), "reads go on")
 
-	p.eased(m.notice).unshut = time.Hour
+	g.eased.Load().unshut = time.Hour
 	m.state(chunk.Fencing)
 	require.True(t, g.open(writes), "the source still takes them")
 	m.notice.Shut = true
@@ -136,7 +136,7 @@ func TestWritesGoOnUntilTheSourceIsShut(t *testing.T) {
 }
 
 // TestFenceIsHeardWithoutAWord: a proxy that is not told that the source is shut finds
-// its peace all the same; until then, it is as if it had not heard.
+// its peace all the same.
 func TestFenceIsHeardWithoutAWord(t *testing.T) {
 	t.Parallel()
 

@@ -102,6 +102,10 @@ var errReign = errors.New("the source's primary changed")
 // look learns what the window will need, and waits for a good moment to begin it.
 func (f *fence) look(ctx context.Context, at Attempt) error {
 	f.at = at
+	if f.Pace != nil {
+		f.shut = f.Pace.Ease(ctx, at)
+	}
+	// Last: what changes from here on is found out under the fence, or not at all.
 	err := together(ctx, f.claim,
 		func(ctx context.Context) error { return f.src.Foresee(ctx, at.Source) },
 		func(ctx context.Context) (err error) {
@@ -110,9 +114,6 @@ func (f *fence) look(ctx context.Context, at Attempt) error {
 		})
 	if err != nil {
 		return fmt.Errorf("look at both sides before the fence: %w", err)
-	}
-	if f.Pace != nil {
-		f.shut = f.Pace.Ease(ctx, at)
 	}
 	return nil
 }
@@ -193,15 +194,28 @@ func (f *fence) fenceWrites(ctx context.Context) error {
 		return fmt.Errorf("drop write grants: %w", err)
 	}
 	f.mark("write_grants_dropped", fmt.Sprintf("%d roles", n))
-	if err := together(ctx, f.sayShut, func(ctx context.Context) error { return f.barrier(ctx, Writes) }); err != nil {
+	if err := together(ctx, f.sayShut, f.countProxies, func(ctx context.Context) error { return f.barrier(ctx, Writes) }); err != nil {
 		return err
 	}
 	return f.Stops.At(ctx, "switch.fenced")
 }
 
+// countProxies learns whose word is needed.
+func (f *fence) countProxies(ctx context.Context) error {
+	if err := f.words.Count(ctx); err != nil {
+		return fmt.Errorf("list the proxies: %w", err)
+	}
+	return nil
+}
+
+// shutWithin is how long the fence waits for what only makes it shorter.
+const shutWithin = 50 * time.Millisecond
+
 // sayShut tells the proxies that there is no use in sending writes.
 func (f *fence) sayShut(ctx context.Context) error {
 	if f.shut != nil {
+		ctx, cancel := context.WithTimeout(ctx, shutWithin)
+		defer cancel()
 		f.shut(ctx, f.at)
 	}
 	return nil

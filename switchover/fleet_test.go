@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -39,10 +40,11 @@ type fleet struct {
 	ttlBroken bool     // restoring TTL fails at once
 	met       []string // shards that were asked who their primary is
 	paid      []string
-	exchanged bool                // the metadata's server is another one at the next change
-	forgotten []chunk.PlacementID // what a side keeps of a fence
-	asked     chunk.AttemptState  // the first attempt's, when it was asked what is busy
-	differ    error               // what the comparison under the fence says
+	exchanged bool                                  // the metadata's server is another one at the next change
+	forgotten []chunk.PlacementID                   // what a side keeps of a fence
+	asked     chunk.AttemptState                    // the first attempt's, when it was asked what is busy
+	counted   map[chunk.PlacementID]chunk.AttemptID // grants when the proxies were counted
+	differ    error                                 // what the comparison under the fence says
 }
 
 var errDown = errors.New("the shard does not answer")
@@ -161,6 +163,9 @@ func (f *fleet) Wait(context.Context, chunk.AttemptID, switchover.Access, switch
 	return nil, nil
 }
 func (f *fleet) Close() {}
+func (f *fleet) Count(context.Context) error {
+	return f.locked(func() error { f.counted = maps.Clone(f.granted); return nil })
+}
 func (f *fleet) ForeseeBusy(context.Context, chunk.MigrationID, chunk.Placement, chunk.Placement) (func(context.Context) (int, error), error) {
 	return func(context.Context) (int, error) { return 0, f.differ }, f.locked(func() error { f.asked = f.rows[1].State; return nil })
 }

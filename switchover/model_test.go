@@ -386,7 +386,8 @@ func (p *ports) Listen(context.Context) (switchover.Words, error) { return p, ni
 func (p *ports) Wait(context.Context, chunk.AttemptID, switchover.Access, switchover.Patience) ([]string, error) {
 	return nil, nil
 }
-func (p *ports) Close() {}
+func (p *ports) Close()                      {}
+func (p *ports) Count(context.Context) error { return nil }
 
 func (p *ports) ForeseeBusy(context.Context, chunk.MigrationID, chunk.Placement, chunk.Placement) (func(context.Context) (int, error), error) {
 	return func(context.Context) (int, error) { return 0, nil }, nil

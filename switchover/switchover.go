@@ -180,7 +180,10 @@ type Patience struct {
 
 // Words collects what proxies say.
 type Words interface {
-	// Wait returns once every live proxy said that it is clean, or the patience is
+	// Count learns which proxies there are. Whoever comes later finds the grants gone, so
+	// it must be called behind their drop: one that began before may have a write under way.
+	Count(ctx context.Context) error
+	// Wait returns once every proxy that was counted said that it is clean, or the patience is
 	// over; silent are those that did not say so.
 	Wait(ctx context.Context, a chunk.AttemptID, access Access, p Patience) (silent []string, err error)
 	Close()

@@ -104,4 +104,6 @@ func TestProxiesArePacedAroundTheFence(t *testing.T) {
 	require.Equal(t, chunk.Preparing+"/"+chunk.Fencing, p.eased)
 	require.NotNil(t, p.held)
 	require.NotContains(t, p.held, placementA.ID, "writes were still taken")
+	require.NotNil(t, f.counted)
+	require.NotContains(t, f.counted, placementA.ID, "a proxy that comes now may send a write, and nobody waits for its word")
 }
