@@ -2,6 +2,7 @@ package activities
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -40,8 +41,13 @@ func renewing(ctx context.Context, work func(context.Context) error, shards ...r
 	cause := context.Cause(ctx)
 	cancel(nil)
 	watch.Wait()
-	if err != nil && failure.HasCode(cause, "shard.renewed") {
+	if endedBy(err) && failure.HasCode(cause, "shard.renewed") {
 		return cause
 	}
 	return err
+}
+
+// endedBy reports whether an error may come of work being told to end: what is for good is the work's own.
+func endedBy(err error) bool {
+	return errors.Is(err, context.Canceled) || failure.Is(err, failure.Transient)
 }

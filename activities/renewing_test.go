@@ -41,6 +41,8 @@ func TestWorkBeginsAnewWithRenewedFiles(t *testing.T) {
 
 		closed := failure.New(failure.Lost, "lane.closed", "closed")
 		require.ErrorIs(t, renewing(t.Context(), func(context.Context) error { return closed }, two), closed)
+		late := func(ctx context.Context) error { _ = waits(ctx); return closed }
+		require.ErrorIs(t, renewing(t.Context(), late, two), closed, "it came in the moment of a renewal")
 		require.NoError(t, renewing(t.Context(), func(ctx context.Context) error { _ = waits(ctx); return nil }, two), "it was done")
 
 		ctx, cancel := context.WithCancelCause(t.Context())

@@ -271,16 +271,19 @@ func (c *Clients) member(s chunk.Shard, user, host string) (*mongo.Client, error
 
 // get gives the client of a user with options, shared or a fencer's own.
 func (c *Clients) get(s chunk.Shard, user string, o Options, of *Fencer) (*mongo.Client, error) {
+	key := clientKey{s.Name, s.URI, user, o.Host, of}
+	c.mu.Lock()
+	before := c.open[key]
+	c.mu.Unlock()
+	_, files, err := renewed.Read(tlsFiles(s.URI)...) // may hang, which is no other shard's trouble
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return nil, fmt.Errorf("client of %s on shard %s: %w", user, s.Name, mongo.ErrClientDisconnected)
 	}
 	c.sweep()
-	key := clientKey{s.Name, s.URI, user, o.Host, of}
-	_, files, err := renewed.Read(tlsFiles(s.URI)...)
 	was := c.open[key]
-	if was != nil && (err != nil || files == was.files) {
+	if was != nil && (err != nil || files == was.files || was != before) { // another one was made meanwhile
 		return was.client, nil
 	}
 	u := &use{}

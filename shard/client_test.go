@@ -9,6 +9,7 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -116,7 +117,43 @@ func TestWhatIsHeldTakesRenewedFiles(t *testing.T) {
 		require.ErrorIs(t, c.Disconnect(ctx), mongo.ErrClientDisconnected)
 	}
 	require.NoError(t, clients.Close(ctx))
+	require.False(t, set.Renewed(), "there is nothing to begin anew with")
 	for _, c := range []*mongo.Client{admin, own, data} {
 		require.ErrorIs(t, c.Disconnect(ctx), mongo.ErrClientDisconnected)
 	}
+}
+
+// TestFilesThatHangHoldUpNobodyElse: a shard's files are read every ten seconds by all that lasts, and a
+// mount that hung kept the clients of all shards from everybody, fences included.
+func TestFilesThatHangHoldUpNobodyElse(t *testing.T) {
+	t.Parallel()
+
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	require.NoError(t, syscall.Mkfifo(file, 0o600))
+	clients := shard.NewClients(secret, shard.Options{})
+	hung := make(chan error, 1)
+	go func() {
+		_, err := clients.Client(chunk.Shard{Name: "s1", URI: "mongodb://127.0.0.1:1/?directConnection=true&tls=true&tlsCAFile=" + file}, chunk.ReaderUser)
+		hung <- err
+	}()
+	pipe, err := os.OpenFile(file, os.O_WRONLY, 0)
+	require.NoError(t, err)
+	other := make(chan error, 1)
+	go func() {
+		_, err := clients.Client(chunk.Shard{Name: "s2", URI: "mongodb://127.0.0.1:1/?directConnection=true"}, chunk.ReaderUser)
+		other <- err
+	}()
+	select {
+	case err := <-other:
+		require.NoError(t, err)
+	case <-time.After(time.Minute):
+		t.Error("it waits for the files of another shard")
+	}
+	require.Empty(t, hung)
+
+	require.NoError(t, os.WriteFile(file+".new", authority(t), 0o600))
+	require.NoError(t, os.Rename(file+".new", file))
+	require.NoError(t, pipe.Close())
+	require.NoError(t, <-hung)
+	require.NoError(t, clients.Close(context.WithoutCancel(t.Context())))
 }

@@ -9,8 +9,8 @@
 // target, so both sides must hold the same bytes. One that has an event is busy:
 // it is read again in the next round, alone with the others like it. What is
 // still busy at the end is left to be compared under the fence. Two slices are read at
-// once, and the next ones while V2 is on its way: the bracket of each goes from the marker
-// before its read began to the one behind its end.
+// once where cuts say where the first one ends, and the next ones while V2 is on its way: the
+// bracket of each goes from the marker before its read began to the one behind its end.
 package validation
 
 import (

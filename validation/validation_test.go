@@ -419,9 +419,10 @@ func TestCatalogIsComparedBesideDocuments(t *testing.T) {
 	v := w.validator()
 	slow := slowCatalog{catalog{differences: []validation.CatalogDifference{{Collection: "c", What: "options"}}}, make(chan struct{})}
 	v.Catalog = slow
+	var once sync.Once
 	v.Progress = func(_ context.Context, p validation.Progress) {
 		if p.Documents == 25 {
-			close(slow.may)
+			once.Do(func() { close(slow.may) })
 		}
 	}
 	result := w.run(t, v, "c")

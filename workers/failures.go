@@ -3,6 +3,7 @@ package workers
 import (
 	"context"
 	"errors"
+	"time"
 
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/temporal"
@@ -33,6 +34,10 @@ func (f *failureInbound) ExecuteActivity(ctx context.Context, in *interceptor.Ex
 // maxMessage keeps an error well below what Temporal stores of a failure.
 const maxMessage = 2000
 
+// onDelay is when work goes on that ended without a fault. What lives for days ends so again and
+// again: its policy, which counts all attempts there ever were, would let it wait longer each time.
+const onDelay = time.Second
+
 // toTemporal changes only errors of ours: cancellation and errors that are
 // already Temporal's keep their meaning.
 func toTemporal(ctx context.Context, err error) error {
@@ -50,14 +55,12 @@ func toTemporal(ctx context.Context, err error) error {
 	if len(msg) > maxMessage {
 		msg = msg[:maxMessage] + "..."
 	}
-	category := temporal.ApplicationErrorCategoryUnspecified
+	o := temporal.ApplicationErrorOptions{NonRetryable: !e.Kind.Retryable(), Details: []any{e.Kind.String(), e.Hint}}
 	switch e.Code {
-	case "worker.stopping", "shard.renewed", "lane.closed":
-		category = temporal.ApplicationErrorCategoryBenign
+	case "worker.stopping", "shard.renewed":
+		o.Category, o.NextRetryDelay = temporal.ApplicationErrorCategoryBenign, onDelay
+	case "lane.closed":
+		o.Category = temporal.ApplicationErrorCategoryBenign
 	}
-	return temporal.NewApplicationErrorWithOptions(msg, e.Code, temporal.ApplicationErrorOptions{
-		NonRetryable: !e.Kind.Retryable(),
-		Details:      []any{e.Kind.String(), e.Hint},
-		Category:     category,
-	})
+	return temporal.NewApplicationErrorWithOptions(msg, e.Code, o)
 }
