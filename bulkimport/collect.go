@@ -96,7 +96,7 @@ func collect(ctx context.Context, turns turns, cursor *mongo.Cursor, c collectio
 			return t.snapshot, err
 		}
 	}
-	if err := cursor.Err(); err != nil {
+	if err := cutOff(ctx, cursor); err != nil {
 		return snapshot{}, fmt.Errorf("read %s: %w", s, err)
 	}
 	return t.snapshot, nil
@@ -113,7 +113,7 @@ func collectUnordered(ctx context.Context, turns turns, cursor *mongo.Cursor, c 
 	for turns.next(ctx, cursor, firstTurn) {
 		docs = append(docs, slices.Clone(cursor.Current))
 	}
-	if err := errors.Join(cursor.Err(), cursor.Close(context.WithoutCancel(ctx))); err != nil {
+	if err := errors.Join(cutOff(ctx, cursor), cursor.Close(context.WithoutCancel(ctx))); err != nil {
 		return snapshot{}, fmt.Errorf("read %s: %w", s, err)
 	}
 	entries := make([]entry, len(docs))

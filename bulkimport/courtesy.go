@@ -48,6 +48,7 @@ const (
 	stillEvery   = time.Minute
 	stillSoon    = 20 * time.Second // where it is too slow whatever is done
 	stillFor     = 4500 * time.Millisecond
+	stillMost    = 2 * stillFor            // where nothing is heard
 	stillSettles = 1500 * time.Millisecond // until what proxies say is all of a time without work
 )
 
@@ -188,6 +189,14 @@ func (c *courtesy) goOn(now time.Time) {
 	}
 	c.still, c.stood, c.debt = time.Time{}, now, 0
 	c.restart(now)
+}
+
+// giveUp ends a time in which nothing was done of which nothing was learned.
+func (c *courtesy) giveUp(now time.Time) {
+	if c.stands() {
+		c.still, c.stood = time.Time{}, now
+		c.restart(now)
+	}
 }
 
 // restart forgets what was heard: the level is another one from now on, and what

@@ -235,10 +235,7 @@ func (i *Importer) storeSlice(ctx context.Context, c collection, order Order, s 
 	if err != nil {
 		return err
 	}
-	err = i.pace(i.ReadPace).do(ctx, func(ctx context.Context) error {
-		return retry(ctx, func(ctx context.Context) error { return r.store(ctx, i.Bucket) })
-	})
-	if err != nil {
+	if err := i.upload(ctx, r); err != nil {
 		return err
 	}
 	if err := i.Stops.At(ctx, "import.object-stored"); err != nil {
@@ -260,6 +257,13 @@ func (i *Importer) storeSlice(ctx context.Context, c collection, order Order, s 
 		p.Bytes += done.Object.Bytes
 	})
 	return nil
+}
+
+// upload puts a run into S3. It keeps no place at the throttle between two tries.
+func (i *Importer) upload(ctx context.Context, r run) error {
+	return retry(ctx, func(ctx context.Context) error {
+		return i.pace(i.ReadPace).do(ctx, func(ctx context.Context) error { return r.store(ctx, i.Bucket) })
+	})
 }
 
 // gently lets others on shards go first, and says so.

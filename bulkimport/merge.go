@@ -101,23 +101,29 @@ func (c *cursor) request(ctx context.Context) {
 	answer := make(chan fetched, 1)
 	c.pending = answer
 	go func() {
-		var entries []entry
-		err := c.from.pace.do(ctx, func(ctx context.Context) (err error) {
-			entries, err = c.from.fetch(ctx, c.object, c.order, frames)
-			return err
-		})
+		entries, err := c.from.get(ctx, c.object, c.order, frames)
 		answer <- fetched{entries, err}
 	}()
 }
 
-// fetch gets adjacent frames of an object and takes them apart.
-func (r *reader) fetch(ctx context.Context, object string, order Order, frames []Frame) ([]entry, error) {
+// get fetches when it may. It waits for other requests before it takes a place from others
+// who use the shard.
+func (r *reader) get(ctx context.Context, object string, order Order, frames []Frame) (entries []entry, err error) {
 	select {
 	case r.slots <- struct{}{}:
 		defer func() { <-r.slots }()
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+	err = r.pace.do(ctx, func(ctx context.Context) (err error) {
+		entries, err = r.fetch(ctx, object, order, frames)
+		return err
+	})
+	return entries, err
+}
+
+// fetch gets adjacent frames of an object and takes them apart.
+func (r *reader) fetch(ctx context.Context, object string, order Order, frames []Frame) ([]entry, error) {
 	offset := frames[0].Offset
 	last := frames[len(frames)-1]
 	content, err := r.bucket.getRange(ctx, object, offset, last.Offset+last.Length-offset)

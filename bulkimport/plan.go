@@ -85,7 +85,7 @@ func (s Source) plan(ctx context.Context, turns turns, c collection, base Slice,
 		}
 		boundaries = append(boundaries, at)
 	}
-	if err := cursor.Err(); err != nil {
+	if err := cutOff(ctx, cursor); err != nil {
 		return nil, fmt.Errorf("walk _id of %s.%s: %w", s.Database, c.name, err)
 	}
 	return slicesAt(base, boundaries), nil

@@ -67,18 +67,13 @@ const (
 )
 
 // gently does a piece of work as the throttles allow, and returns when the next may
-// begin. Those that are nil allow everything. All who work with several at once name them
-// in the same order.
+// begin. Those that are nil allow everything.
 func gently(ctx context.Context, work func(context.Context) error, throttles ...*Throttle) error {
-	most := 0.0
-	for _, t := range throttles {
-		rest, err := t.enter(ctx)
-		if err != nil {
-			return err
-		}
-		defer t.leave()
-		most = max(most, rest)
+	most, err := enter(ctx, throttles)
+	if err != nil {
+		return err
 	}
+	defer leave(throttles)
 	began := time.Now()
 	if err := work(ctx); err != nil {
 		return err
@@ -97,14 +92,14 @@ func gently(ctx context.Context, work func(context.Context) error, throttles ...
 	}
 }
 
-// enter waits until one more piece of work is allowed, and gives the rest after it.
-func (t *Throttle) enter(ctx context.Context) (rest float64, err error) {
-	if t == nil {
-		return 0, nil
-	}
+// enter waits until all throttles allow one more piece of work, and gives the rest after
+// it. Who waits for one of them takes no place from those who work with another.
+func enter(ctx context.Context, throttles []*Throttle) (rest float64, err error) {
 	for {
-		t.look(ctx)
-		rest, free, ok := t.begin()
+		for _, t := range throttles {
+			t.look(ctx)
+		}
+		rest, free, ok := begin(throttles)
 		if ok {
 			return rest, nil
 		}
@@ -116,11 +111,30 @@ func (t *Throttle) enter(ctx context.Context) (rest float64, err error) {
 	}
 }
 
-// begin counts one more piece of work in if that is allowed, and gives the rest after it;
-// else what to wait for.
+// begin counts one more piece of work in if all throttles allow it, and gives the rest
+// after it; else what to wait for.
+func begin(throttles []*Throttle) (most float64, free <-chan struct{}, ok bool) {
+	for n, t := range throttles {
+		rest, free, ok := t.begin()
+		if !ok {
+			leave(throttles[:n])
+			return 0, free, false
+		}
+		most = max(most, rest)
+	}
+	return most, nil, true
+}
+
+// begin is that of one.
 func (t *Throttle) begin() (rest float64, free <-chan struct{}, ok bool) {
+	if t == nil {
+		return 0, nil, true
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if now := time.Now(); t.courtesy.stands() && now.Sub(t.courtesy.still) >= stillMost { // nobody looks
+		t.courtesy.giveUp(now)
+	}
 	if t.courtesy.crowd && t.courtesy.stands() { // ends as somebody looks
 		looks := make(chan struct{})
 		time.AfterFunc(lookEvery, func() { close(looks) })
@@ -140,6 +154,13 @@ func (t *Throttle) begin() (rest float64, free <-chan struct{}, ok bool) {
 }
 
 // leave lets the next one in.
+func leave(throttles []*Throttle) {
+	for _, t := range throttles {
+		t.leave()
+	}
+}
+
+// leave is that of one.
 func (t *Throttle) leave() {
 	if t == nil {
 		return
@@ -199,8 +220,11 @@ func (t *Throttle) Reason() string {
 }
 
 // look sees how the shard is when the last look was too long ago. Those who come
-// meanwhile go by the last one.
+// meanwhile go by the last one. One that its caller cut off says nothing of the shard.
 func (t *Throttle) look(ctx context.Context) {
+	if t == nil {
+		return
+	}
 	t.mu.Lock()
 	due := time.Since(t.looked) >= lookEvery
 	if due {
@@ -210,9 +234,12 @@ func (t *Throttle) look(ctx context.Context) {
 	if !due {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookFor)
+	bounded, cancel := context.WithTimeout(ctx, lookFor)
 	defer cancel()
-	h, err := t.Look(ctx)
+	h, err := t.Look(bounded)
+	if ctx.Err() != nil {
+		return
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.looked = time.Now()
@@ -226,6 +253,7 @@ func (t *Throttle) judge(h Health, err error) {
 	wrong := ""
 	if err != nil {
 		wrong = "its health cannot be read: " + err.Error()
+		t.courtesy.giveUp(t.looked)
 	} else {
 		if t.Bounds.Felt > 0 {
 			t.courtesy.edge, t.courtesy.slower = t.Edge, t.Bounds.Felt

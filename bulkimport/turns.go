@@ -47,8 +47,8 @@ func (t turns) open(begin func() (*mongo.Cursor, error)) (cursor *mongo.Cursor, 
 	return cursor, err
 }
 
-// next goes on to the next document. ctx is the read's own, it may be in a transaction;
-// what takes turns has another one.
+// next goes on to the next document; why there is none, [cutOff] says. ctx is the read's
+// own, it may be in a transaction; what takes turns has another one.
 func (t turns) next(ctx context.Context, cursor *mongo.Cursor, documents int32) (more bool) {
 	if t.take == nil || cursor.RemainingBatchLength() > 0 || cursor.ID() == 0 {
 		return cursor.Next(ctx)
@@ -61,6 +61,15 @@ func (t turns) next(ctx context.Context, cursor *mongo.Cursor, documents int32) 
 		return false
 	}
 	return more
+}
+
+// cutOff is why a read ended early, nil when it came to its end. A turn that was not given
+// leaves no error with the cursor.
+func cutOff(ctx context.Context, cursor *mongo.Cursor) error {
+	if err := cursor.Err(); err != nil {
+		return err
+	}
+	return context.Cause(ctx)
 }
 
 // partOf is a share of a number of documents, at least one of them unless the share is 0.

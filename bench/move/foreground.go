@@ -101,9 +101,13 @@ func (f *felt) add(more felt) {
 	f.updates = append(f.updates, more.updates...)
 }
 
-// stretch takes in a stretch of the time.
-func (f *felt) stretch(more felt) {
+// stretch takes in a stretch of the time. One that ended early, or in which nothing was
+// done, has no say in what is usual.
+func (f *felt) stretch(more felt, lasted time.Duration) {
 	f.add(more)
+	if lasted < stretchFor/2 || len(more.reads)+len(more.updates) == 0 {
+		return
+	}
 	f.tails = append(f.tails, time.Duration(more.p99()*float64(time.Millisecond)))
 }
 
@@ -152,7 +156,7 @@ func (m *onFleet) importUnderLoad(ctx context.Context) error {
 		if err := pause.For(ctx, stretchFor); err != nil {
 			return err
 		}
-		before.stretch(fg.take())
+		before.stretch(fg.take(), stretchFor)
 	}
 	m.b.say("before the move: %s", &before)
 	_, err = m.f.Starter().Migrate(ctx, contract.MigrateInput{
@@ -222,8 +226,8 @@ func (m *onFleet) feelImport(ctx context.Context, fg *foreground) (all felt, too
 		lately := fg.take()
 		stretch.add(lately)
 		one.add(lately)
-		if open.Phase != chunk.Importing || time.Since(stretched) >= stretchFor {
-			all.stretch(stretch)
+		if lasted := time.Since(stretched); open.Phase != chunk.Importing || lasted >= stretchFor {
+			all.stretch(stretch, lasted)
 			stretch, stretched = felt{}, time.Now()
 		}
 		if over := ok && open.Phase != chunk.Importing; over || now != stage {
