@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -32,9 +33,12 @@ func (l *Lane) joins(docs []*document) bool {
 
 // writeJoined moves the checkpoint and runs the commands after it, all as one: beside
 // the applications of a busy shard each round trip of a transaction takes milliseconds.
+//
+// The checkpoint's update is an upsert, so that it fails where the checkpoint has moved,
+// and nothing is written after it. An upserted checkpoint must not be committed.
 func (l *Lane) writeJoined(ctx context.Context, g goal, commands []command) error {
 	filter, change := l.move(g)
-	ops := bson.A{bson.D{{Key: "update", Value: int32(0)}, {Key: "filter", Value: filter}, {Key: "updateMods", Value: change}}}
+	ops := bson.A{bson.D{{Key: "update", Value: int32(0)}, {Key: "filter", Value: filter}, {Key: "updateMods", Value: change}, {Key: "upsert", Value: true}}}
 	spaces := bson.A{bson.D{{Key: "ns", Value: chunk.SystemDatabase + "." + chunk.CheckpointsCollection}}}
 	var docs []*document   // by op, behind the checkpoint's
 	var of []command       // likewise
@@ -54,15 +58,12 @@ func (l *Lane) writeJoined(ctx context.Context, g goal, commands []command) erro
 	switch {
 	case len(met) > 0 && met[0] != 1: // whatever became of the rest: this is not the owner
 		return errMoved
-	case len(met) == 0 && mongocode.IsUnauthorized(err): // a role from before lanes joined writes
+	case len(met) == 0 && refusesJoining(err):
 		l.cfg.JoinsWrites = false
+		l.log.WarnContext(ctx, "writes are sent apart from now on: the target refuses them as one command", slog.Any("error", err))
 		return errors.Join(errApart, err)
 	case err != nil:
-		err = unwritten(err, docs, "write")
-		if c, ok := errors.AsType[*conflict](err); ok && !c.stays {
-			c.vague = len(c.pattern) == 0
-		}
-		return err
+		return unwrittenJoined(err, docs, len(met))
 	case len(met) != len(ops):
 		return fmt.Errorf("write %d documents of %s: %d answers", len(docs), docs[0].collection, len(met)-1)
 	}
@@ -72,6 +73,26 @@ func (l *Lane) writeJoined(ctx context.Context, g goal, commands []command) erro
 		}
 	}
 	return l.point(ctx, "lane.checkpoint")
+}
+
+// refusesJoining reports that a server refuses a joined command as such, whatever is in
+// it: a role from before lanes joined writes, an older server, a command too long.
+func refusesJoining(err error) bool {
+	return len(mongocode.Codes(err)) > 0 && !mongocode.IsDuplicateKey(err) && !isTooLarge(err) && !passing(err, 0)
+}
+
+// unwrittenJoined is [unwritten] for a joined command that gave so many answers, the
+// checkpoint's among them, before one failed. Where it gave none the document is not known:
+// several collections may have its key.
+func unwrittenJoined(err error, docs []*document, answers int) error {
+	err = unwritten(err, docs, "write")
+	if c, ok := errors.AsType[*conflict](err); ok && !c.stays {
+		c.vague = answers == 0 || len(c.pattern) == 0
+		if answers > 0 {
+			c.doc = docs[answers-1]
+		}
+	}
+	return err
 }
 
 // op is the command's entry for d as a part of a joined one, which names its
@@ -93,8 +114,9 @@ func (c command) op(collection int, d *document) bson.D {
 }
 
 // runJoined runs writes in their order, up to the first that fails, and gives how many
-// documents each of them met. The error of a write but the first is a
-// [mongo.WriteException] whose index does not count the first.
+// documents each of them met; one that was upserted was not met, and the first meets none
+// where a document with its _id is not what it looks for. The error of a write but the
+// first is a [mongo.WriteException] whose index does not count the first.
 func (l *Lane) runJoined(ctx context.Context, ops, spaces bson.A) ([]int64, error) {
 	var reply struct {
 		Cursor struct {
@@ -112,12 +134,18 @@ func (l *Lane) runJoined(ctx context.Context, ops, spaces bson.A) ([]int64, erro
 	for i, raw := range reply.Cursor.FirstBatch {
 		if code, failed := raw.Lookup("code").AsInt64OK(); failed {
 			text, _ := raw.Lookup("errmsg").StringValueOK()
+			if i == 0 && code == mongocode.DuplicateKey {
+				return []int64{0}, nil
+			}
 			if i == 0 {
 				return nil, mongo.CommandError{Code: int32(code), Message: text, Raw: raw} //nolint:gosec // a code of the server
 			}
 			return met, mongo.WriteException{WriteErrors: mongo.WriteErrors{{Index: i - 1, Code: int(code), Message: text, Raw: raw}}}
 		}
 		n, _ := raw.Lookup("n").AsInt64OK()
+		if _, err := raw.LookupErr("upserted"); err == nil {
+			n = 0
+		}
 		met = append(met, n)
 	}
 	return met, nil

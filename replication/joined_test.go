@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -18,6 +19,7 @@ import (
 	"drover/chunk"
 	"drover/event"
 	"drover/internal/failure"
+	"drover/internal/mongocode"
 	"drover/internal/stoppoint"
 )
 
@@ -73,9 +75,7 @@ func TestJoinedWrites(t *testing.T) {
 			w.log.add(t, elsewhere)
 
 			s := &sent{}
-			if joins && !w.cfg.JoinsWrites {
-				return // the server of this machine does not know it
-			}
+			require.True(t, w.cfg.JoinsWrites, "the dev server knows bulkWrite")
 			w.cfg.Target, w.cfg.JoinsWrites = s.client(w), joins
 			l, err := NewLane(w.cfg, 0)
 			require.NoError(t, err)
@@ -139,6 +139,83 @@ func TestLanesZombieThatHasRead(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A joined command of a former owner writes no document, not even into its transaction:
+// who wants them waits for nobody, and nobody has to find what holds them.
+func TestJoinedWritesOfAFormerOwner(t *testing.T) {
+	t.Parallel()
+	shared := newWorld(t)
+	for name, gone := range map[string]bool{"taken": false, "removed": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := worldOn(t, shared.server, shared.client)
+			require.True(t, w.cfg.JoinsWrites, "the dev server knows bulkWrite")
+			c := w.target().Collection("c")
+			_, err := c.InsertOne(t.Context(), bson.D{{Key: "_id", Value: 0}, {Key: "n", Value: 0}})
+			require.NoError(t, err)
+			w.updated(0, bson.D{{Key: "n", Value: 1}})
+			l, err := NewLane(w.cfg, 0)
+			require.NoError(t, err)
+			require.NoError(t, l.Take(t.Context()))
+			defer l.release(context.Background())
+			if gone {
+				_, err = checkpoints(w.client).DeleteOne(t.Context(), bson.D{{Key: "_id", Value: l.id}})
+				require.NoError(t, err)
+			} else {
+				_, err = checkpoints(w.client).UpdateByID(t.Context(), l.id, bson.D{{Key: "$inc", Value: bson.D{{Key: "epoch", Value: 1}}}})
+				require.NoError(t, err)
+				docs, err := l.group(w.whole())
+				require.NoError(t, err)
+				require.NoError(t, l.sess.StartTransaction())
+				err = l.change(mongo.NewSessionContext(t.Context(), l.sess), goal{pos: position{seq: 2}}, docs, func() error { return resolveAll(docs, l.cfg.Fold) })
+				require.ErrorIs(t, err, errMoved)
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				_, err = c.UpdateByID(ctx, 0, bson.D{{Key: "$set", Value: bson.D{{Key: "n", Value: 2}}}})
+				cancel()
+				require.NoError(t, err)
+				l.abort(t.Context())
+			}
+			err = l.commitAll(t.Context(), w.whole())
+			require.True(t, failure.Is(err, failure.Lost), "%v", err)
+			n, err := checkpoints(w.client).CountDocuments(t.Context(), bson.D{{Key: "_id", Value: l.id}})
+			require.NoError(t, err)
+			want := map[bool][]int64{true: {0, 0}, false: {1, 2}}[gone]
+			for _, doc := range contents(t, c) {
+				require.Equal(t, want, []int64{n, doc.Lookup("n").AsInt64()})
+			}
+		})
+	}
+}
+
+// What a server refuses for how it is asked goes apart; what may pass, and what is to be
+// said of the writes themselves, does not switch joining off.
+func TestRefusesJoining(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[int32]bool{
+		mongocode.Unauthorized: true, mongocode.CommandNotFound: true, mongocode.InvalidOptions: true, mongocode.BSONObjectTooLarge: true,
+		mongocode.DuplicateKey: false, mongocode.WriteConflict: false, mongocode.NoSuchTransaction: false, mongocode.NotWritablePrimary: false,
+		internalError: false, tooLargeForCache: false,
+	} {
+		require.Equal(t, want, refusesJoining(mongo.CommandError{Code: code}), "%d", code)
+	}
+	require.False(t, refusesJoining(errDied))
+	require.False(t, refusesJoining(nil))
+}
+
+// Two collections of a joined command may have the same key: the answer's place tells
+// which document broke its index, and where there is none the writes go apart.
+func TestJoinedConflict(t *testing.T) {
+	t.Parallel()
+	image := raw(t, bson.D{{Key: "_id", Value: 1}, {Key: "u", Value: "x"}})
+	docs := []*document{{collection: "a", now: image}, {collection: "b", now: image}}
+	broken := raw(t, bson.D{{Key: "code", Value: mongocode.DuplicateKey}, {Key: "keyPattern", Value: bson.D{{Key: "u", Value: 1}}}, {Key: "keyValue", Value: bson.D{{Key: "u", Value: "x"}}}})
+	var c *conflict
+	require.ErrorAs(t, unwrittenJoined(mongo.WriteException{WriteErrors: mongo.WriteErrors{{Index: 1, Code: mongocode.DuplicateKey, Raw: broken}}}, docs, 2), &c)
+	require.Same(t, docs[1], c.doc)
+	require.False(t, c.vague)
+	require.ErrorAs(t, unwrittenJoined(mongo.CommandError{Code: mongocode.DuplicateKey, Raw: broken}, docs, 0), &c)
+	require.True(t, c.vague)
 }
 
 // wakesAZombie lets an owner stop at a point for as long as a newer one needs.
