@@ -43,31 +43,36 @@ func (v *Validator) placesOf(ctx context.Context, collection string) (places, er
 
 // within gives where the next slice of a part of a collection ends: at the last cut up to
 // which about most documents lie, the next one at least, or with the part where no cut is
-// left in it; and the cuts before.
-func (p places) within(part stretch, most int) (until bson.RawValue, before []bson.RawValue, err error) {
+// left in it; and the cuts before. The order is left out where fewer than most documents are to be
+// expected, and some of what is asked comes in order without it.
+func (p places) within(name string, part stretch, most int) (Read, error) {
+	r := Read{Collection: name, Sort: true}
 	lo, err := keyOr(part.after, chunk.KeyMin)
 	if err != nil {
-		return until, nil, err
+		return r, err
 	}
 	hi, err := keyOr(part.until, chunk.KeyMax)
 	if err != nil {
-		return until, nil, err
+		return r, err
 	}
 	sum := int64(0)
 	for _, c := range p {
 		if c.key <= lo {
 			continue
 		}
-		if sum += c.Documents; c.key > hi || sum > int64(most) && until.Type != 0 {
+		if c.key > hi || sum+c.Documents > int64(most) && r.Until.Type != 0 {
 			break
 		}
-		if until.Type != 0 {
-			before = append(before, until)
+		if r.Until.Type != 0 {
+			r.Cuts = append(r.Cuts, r.Until)
 		}
-		until = c.At
+		r.Until = c.At
+		sum += c.Documents
 	}
-	if until.Type == 0 {
-		until = part.until
+	if r.Until.Type == 0 {
+		r.Until = part.until
+		return r, nil
 	}
-	return until, before, nil
+	r.Sort = sum >= int64(most) || !slices.ContainsFunc(append([]bson.RawValue{part.after, r.Until}, r.Cuts...), isOrdered)
+	return r, nil
 }

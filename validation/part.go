@@ -49,6 +49,10 @@ func (p Part) Scan(ctx context.Context, r Read, after bson.RawValue, limit int) 
 			if read < limit {
 				return
 			}
+			if !r.Sort {
+				yield(nil, errCutOff)
+				return
+			}
 			after = last
 		}
 	}

@@ -96,12 +96,13 @@ func (r *run) scan(ctx context.Context, name string) error {
 // is left then. All lanes have passed the newest marker.
 func (r *run) readAhead(ctx context.Context, name string, cuts places, left []stretch) (*ahead, []stretch) {
 	a := &ahead{done: make(chan struct{})}
-	read := Read{Collection: name, Since: r.mark.At}
 	first := left[0]
-	if read.Until, read.Cuts, a.err = cuts.within(first, r.Settings.Slice); a.err != nil {
+	read, err := cuts.within(name, first, r.Settings.Slice)
+	if a.err = err; err != nil {
 		close(a.done)
 		return a, left
 	}
+	read.Since = r.mark.At
 	if a.until = read.Until; a.until.Equal(first.until) {
 		left = left[1:]
 	} else {
@@ -115,8 +116,8 @@ func (r *run) readAhead(ctx context.Context, name string, cuts places, left []st
 	return a, left
 }
 
-// readSlice compares the slice behind an _id. A server that gave it out of order
-// is told the order.
+// readSlice compares the slice behind an _id. A server that gave it out of order, or
+// left something out without having been told the order, is told it.
 func (v *Validator) readSlice(ctx context.Context, read Read, after bson.RawValue) (slice, error) {
 	for {
 		parked, err := v.parkedNow(ctx)

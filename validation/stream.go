@@ -23,6 +23,9 @@ const (
 // codeUnordered is the code of a read that gives documents out of order.
 const codeUnordered = "validation.unordered"
 
+// errCutOff is a read without an order that ended at its limit.
+var errCutOff = failure.New(failure.Invalid, codeUnordered, "a read without an order ended at its limit")
+
 // stream reads one side ahead of the comparison and checks its order.
 type stream struct {
 	name    string
@@ -142,12 +145,16 @@ func (s *stream) next(ctx context.Context) error {
 }
 
 // rest looks at what nobody asked for any more, unless it was sorted: it may be what comes
-// before the head, which the comparison then took for missing.
+// before the head, which the comparison then took for missing. What ended at its limit says
+// nothing without an order: a low one may be among what was left out.
 func (s *stream) rest(ctx context.Context, sorted bool) error {
 	for s.doc != nil && !sorted {
 		if err := s.next(ctx); err != nil {
 			return err
 		}
+	}
+	if !sorted && s.full() {
+		return errCutOff
 	}
 	return nil
 }

@@ -45,7 +45,9 @@ type Read struct {
 	// Cuts are places before Until where a side may ask anew, in order: how it reads
 	// may depend on them, and not what it gives.
 	Cuts []bson.RawValue
-	Sort bool // what a side's own way gave was not in order: it asks for the order
+	// Sort says that a side has to ask for the order. Without it what it gives is looked at, and
+	// taken only where nothing was left out for the limit.
+	Sort bool
 }
 
 // Mark is a marker that was written.

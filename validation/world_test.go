@@ -176,8 +176,9 @@ type side struct {
 	w      *world
 	store  store
 	reads  int
-	exact  bool // it gives nothing behind what is wanted
-	lax    bool // it gives the order of another index unless it is told
+	exact  bool                   // it gives nothing behind what is wanted
+	lax    func(keys []chunk.Key) // it has another order unless it is told
+	sorts  []bool                 // of its scans
 	break_ func(docs []bson.Raw) []bson.Raw
 }
 
@@ -199,10 +200,11 @@ func (s *side) Scan(ctx context.Context, r validation.Read, after bson.RawValue,
 				keys = append(keys, k)
 			}
 		}
+		s.sorts = append(s.sorts, r.Sort)
 		s.w.mu.Unlock()
 		slices.Sort(keys)
-		if s.lax && !r.Sort {
-			slices.Reverse(keys)
+		if s.lax != nil && !r.Sort && len(keys) > 0 {
+			s.lax(keys)
 		}
 		var docs []bson.Raw
 		for _, k := range keys[:min(len(keys), limit)] {
