@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -92,11 +93,11 @@ func TestLookThatIsCutOffIsNoVerdict(t *testing.T) {
 }
 
 // failsOnce is a service that does not answer in time at first.
-type failsOnce struct{ tries int }
+type failsOnce struct{ tries atomic.Int32 }
 
 // Do implements [s3.HTTPClient].
 func (f *failsOnce) Do(r *http.Request) (*http.Response, error) {
-	if f.tries++; f.tries == 1 {
+	if f.tries.Add(1) == 1 {
 		return nil, os.ErrDeadlineExceeded
 	}
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("")), Request: r}, nil
@@ -111,13 +112,15 @@ func TestUploadHoldsNoPlaceBetweenTries(t *testing.T) {
 			BaseEndpoint: aws.String("http://s3.invalid"), Region: "r", UsePathStyle: true, HTTPClient: service, RetryMaxAttempts: 1,
 			Credentials: credentials.NewStaticCredentialsProvider("k", "s", ""),
 		})}}
+		began := time.Now()
 		var g errgroup.Group
 		g.Go(func() error { return i.upload(t.Context(), run{object: Object{Key: "k"}}) })
 		synctest.Wait()
-		require.Equal(t, 1, service.tries)
-		require.Zero(t, i.ReadPace.busy)
+		require.EqualValues(t, 1, service.tries.Load())
+		require.NoError(t, gently(t.Context(), working(0), i.ReadPace))
+		require.Zero(t, time.Since(began))
 		require.NoError(t, g.Wait())
-		require.Equal(t, 3, service.tries, "the object anew, and its manifest")
+		require.EqualValues(t, 3, service.tries.Load(), "the object anew, and its manifest")
 	})
 }
 
@@ -125,20 +128,23 @@ func TestUploadHoldsNoPlaceBetweenTries(t *testing.T) {
 func TestRequestsTakeAPlaceLast(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		entered := 0
+		var entered atomic.Int32
 		r := &reader{slots: make(chan struct{}, 1), pace: pace{
 			others: func() bool { return true },
-			gently: func(context.Context, func(context.Context) error) error { entered++; return errors.New("not today") },
+			gently: func(context.Context, func(context.Context) error) error {
+				entered.Add(1)
+				return errors.New("not today")
+			},
 		}}
 		r.slots <- struct{}{}
 		c := &cursor{from: r, frames: []Frame{{}}}
 		c.request(t.Context())
 		synctest.Wait()
-		require.Zero(t, entered)
+		require.Zero(t, entered.Load())
 		<-r.slots
 		_, _, err := c.next(t.Context())
 		require.ErrorContains(t, err, "not today")
-		require.Equal(t, 1, entered)
+		require.EqualValues(t, 1, entered.Load())
 		require.Empty(t, r.slots)
 	})
 }
