@@ -2,6 +2,7 @@ package shard
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/event"
@@ -10,10 +11,12 @@ import (
 	"drover/chunk"
 )
 
-// Later moves the clock by which former clients are judged.
-func (c *Clients) Later(d time.Duration) {
-	now := c.now
-	c.now = func() time.Time { return now().Add(d) }
+// Clock gives what moves the clock by which former clients are judged. It is to be had before
+// there are clients: their pools look at it.
+func (c *Clients) Clock() (later func(time.Duration)) {
+	var ahead atomic.Int64
+	c.now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	return func(d time.Duration) { ahead.Add(int64(d)) }
 }
 
 // Former gives the clients that others took over from and that are kept.
