@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"drover/chunk"
 )
 
 // idKey is a value as a key: numbers that are equal have one, whatever their type.
@@ -50,6 +52,9 @@ func compare(a, b bson.RawValue) (int, bool) {
 		return (bson.Timestamp{T: at, I: ai}).Compare(bson.Timestamp{T: bt, I: bi}), true
 	case a.Type == bson.TypeDateTime:
 		return int(a.DateTime() - b.DateTime()), true
+	case a.Type == bson.TypeEmbeddedDocument:
+		c, err := chunk.CompareValues(a, b)
+		return c, err == nil
 	default:
 		return bytes.Compare(a.Value, b.Value), true
 	}
