@@ -163,11 +163,9 @@ func (p *Proxy) record(ctx context.Context, s *session, past former) (number int
 // recordRange is a condition on the _id {id, uid} of a session's record, which only a
 // range finds by the index: uid is a digest that is the server's affair.
 func recordRange(id []byte) []byte {
-	key := func(more func([]byte) []byte) []byte {
-		return document(func(dst []byte) []byte { return more(bsoncore.AppendBinaryElement(dst, "id", bson.TypeBinaryUUID, id)) })
-	}
+	withID := func(dst []byte) []byte { return bsoncore.AppendBinaryElement(dst, "id", bson.TypeBinaryUUID, id) }
 	return document(func(dst []byte) []byte {
-		dst = bsoncore.AppendDocumentElement(dst, "$gte", key(func(dst []byte) []byte { return dst }))
-		return bsoncore.AppendDocumentElement(dst, "$lte", key(func(dst []byte) []byte { return bsoncore.AppendMaxKeyElement(dst, "uid") }))
+		dst = bsoncore.AppendDocumentElement(dst, "$gte", document(withID))
+		return bsoncore.AppendDocumentElement(dst, "$lte", document(func(dst []byte) []byte { return bsoncore.AppendMaxKeyElement(withID(dst), "uid") }))
 	})
 }
