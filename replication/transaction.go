@@ -114,6 +114,12 @@ func (l *Lane) transact(ctx context.Context, work func(context.Context) error) e
 		return err
 	}
 	if err := l.sess.CommitTransaction(inside); err != nil {
+		// After a commit that timed out the driver keeps the transaction open, for the
+		// commit to be tried again, and lets none begin. The checkpoint knows what
+		// became of it.
+		if l.sess.TransactionRunning() {
+			l.abort(ctx)
+		}
 		return fmt.Errorf("commit: %w", errors.Join(errDoubt, err))
 	}
 	return l.point(ctx, "lane.committed")
