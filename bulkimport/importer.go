@@ -368,12 +368,20 @@ const (
 	retryMost  = 2 * time.Second
 )
 
-// retry runs work until it succeeds, fails for good, or retryFor is over.
+// retry runs work until it succeeds, fails for good, or retryFor is over since it
+// first failed: the work may wait for its turn.
 func retry(ctx context.Context, work func(context.Context) error) error {
-	end := time.Now().Add(retryFor)
+	var end time.Time
 	for pause := retryFirst; ; pause = min(2*pause, retryMost) {
 		err := work(ctx)
-		if err == nil || ctx.Err() != nil || !again(err) || time.Now().After(end) {
+		if err == nil || ctx.Err() != nil || !again(err) {
+			return refused(err)
+		}
+		now := time.Now()
+		if end.IsZero() {
+			end = now.Add(retryFor)
+		}
+		if now.After(end) {
 			return refused(err)
 		}
 		timer := time.NewTimer(pause)

@@ -226,23 +226,23 @@ func (i *Importer) loadStretch(ctx context.Context, name string, from *reader, r
 	return done, i.Stops.At(ctx, "import.stretch-loaded")
 }
 
-// loadBatch inserts a batch as throttles allow, empties it and counts it.
+// loadBatch inserts a batch as throttles allow, empties it and counts it. It keeps no
+// place at a throttle between two tries.
 func (i *Importer) loadBatch(ctx context.Context, name string, b *batch, done *loadedStretch, paces []*Throttle) error {
 	if len(b.docs) == 0 {
 		return nil
 	}
 	var parked Documents
-	err := i.gently(ctx, func(ctx context.Context) error {
-		err := retry(ctx, func(ctx context.Context) (err error) {
+	err := retry(ctx, func(ctx context.Context) error {
+		return i.gently(ctx, func(ctx context.Context) (err error) {
 			parked, err = i.Target.insert(ctx, i.Migration, name, b.docs)
 			return err
-		})
-		if err != nil {
-			return err
-		}
-		return i.Stops.At(ctx, "import.inserted")
-	}, paces...)
+		}, paces...)
+	})
 	if err != nil {
+		return err
+	}
+	if err := i.Stops.At(ctx, "import.inserted"); err != nil {
 		return err
 	}
 	done.Documents += Documents(len(b.docs))

@@ -11,6 +11,16 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/xoptions"
 )
 
+// replying is a client of a server that gives these answers, one after another.
+func replying(t *testing.T, answers ...bson.D) *mongo.Client {
+	t.Helper()
+	opts := options.Client()
+	require.NoError(t, xoptions.SetInternalClientOptions(opts, "deployment", drivertest.NewMockDeployment(answers...)))
+	client, err := mongo.Connect(opts)
+	require.NoError(t, err)
+	return client
+}
+
 // TestBatchRefusedAsAWhole loads a batch to a server that answers a duplicate by an
 // error of the whole command: all but the one document arrive, and that one is parked.
 func TestBatchRefusedAsAWhole(t *testing.T) {
@@ -23,12 +33,7 @@ func TestBatchRefusedAsAWhole(t *testing.T) {
 		{Key: "id", Value: int64(0)}, {Key: "ns", Value: "db.c"}, {Key: "firstBatch", Value: bson.A{}},
 	}}}
 	parked := bson.D{{Key: "ok", Value: 1}, {Key: "n", Value: 1}, {Key: "nModified", Value: 0}}
-	server := drivertest.NewMockDeployment(refused, inserted, refused, absent, parked)
-	opts := options.Client()
-	require.NoError(t, xoptions.SetInternalClientOptions(opts, "deployment", server))
-	client, err := mongo.Connect(opts)
-	require.NoError(t, err)
-
+	client := replying(t, refused, inserted, refused, absent, parked)
 	var docs []bson.Raw
 	for _, ref := range []string{"w", "x"} {
 		doc, err := bson.Marshal(bson.D{{Key: "_id", Value: ref}, {Key: "ref", Value: ref}})

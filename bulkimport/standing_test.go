@@ -19,6 +19,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"golang.org/x/sync/errgroup"
+
+	"drover/internal/mongocode"
 )
 
 // used is a throttle of a shard that applications use.
@@ -121,6 +123,46 @@ func TestUploadHoldsNoPlaceBetweenTries(t *testing.T) {
 		require.Zero(t, time.Since(began))
 		require.NoError(t, g.Wait())
 		require.EqualValues(t, 3, service.tries.Load(), "the object anew, and its manifest")
+	})
+}
+
+// TestLoadHoldsNoPlaceBetweenTries: others work while it waits for a shard that refuses a batch.
+func TestLoadHoldsNoPlaceBetweenTries(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		i := &Importer{LoadPace: used(1, well), Target: Target{Database: "db", KeepsEmptyTimestamps: true, Client: replying(t,
+			bson.D{{Key: "ok", Value: 0}, {Key: "code", Value: mongocode.LockTimeout}, {Key: "errmsg", Value: "not now"}},
+			bson.D{{Key: "ok", Value: 1}, {Key: "n", Value: 1}},
+		)}}
+		var b batch
+		b.add(raw(bson.D{{Key: "_id", Value: 1}}))
+		var done loadedStretch
+		began := time.Now()
+		var g errgroup.Group
+		g.Go(func() error { return i.loadBatch(t.Context(), "c", &b, &done, i.loading()) })
+		synctest.Wait()
+		require.NoError(t, gently(t.Context(), working(0), i.LoadPace))
+		require.Zero(t, time.Since(began))
+		require.NoError(t, g.Wait())
+		require.Equal(t, Documents(1), done.Documents)
+		require.Equal(t, retryFirst, time.Since(began), "at the second try")
+	})
+}
+
+// TestTriesAreCountedFromTheFirstFailure: what waits for its first turn for minutes is
+// tried again as often as what waits for none.
+func TestTriesAreCountedFromTheFirstFailure(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tries := 0
+		require.NoError(t, retry(t.Context(), func(context.Context) error {
+			if tries++; tries == 1 {
+				<-time.After(2 * retryFor)
+				return mongo.CommandError{Code: mongocode.LockTimeout}
+			}
+			return nil
+		}))
+		require.Equal(t, 2, tries)
 	})
 }
 
