@@ -189,8 +189,9 @@ func (s *Set) seen(ctx context.Context, db string) ([]Seen, error) {
 	return out, nil
 }
 
-// Adopt makes a database that is there the placement p: its first grants, and the
-// record that the shard itself keeps of it. If interrupted: run again.
+// Adopt makes a database that is there the placement p: its first grants, which
+// nobody is given yet, and the record that the shard itself keeps of it. If
+// interrupted: run again.
 func (s *Set) Adopt(ctx context.Context, p chunk.Placement, t chunk.Token) error {
 	if err := s.CreateGrants(ctx, p, 0); err != nil {
 		return err
@@ -199,10 +200,7 @@ func (s *Set) Adopt(ctx context.Context, p chunk.Placement, t chunk.Token) error
 		return err
 	}
 	_, err := s.fences().UpdateOne(ctx, bson.D{{Key: "_id", Value: p.ID}}, bson.D{{Key: "$set", Value: bson.D{{Key: "database", Value: p.Database}}}})
-	if err != nil {
-		return s.wrap(err, "record that placement %d is %s", p.ID, p.Database)
-	}
-	return s.GrantToData(ctx, p, 0)
+	return s.wrap(err, "record that placement %d is %s", p.ID, p.Database)
 }
 
 // Release gives an adopted database back: nothing in it is touched, no grant for it

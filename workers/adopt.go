@@ -3,6 +3,7 @@ package workers
 import (
 	"context"
 
+	"drover/activities"
 	"drover/chunk"
 	"drover/internal/failure"
 	"drover/metadata"
@@ -67,10 +68,24 @@ func Adopt(ctx context.Context, store *metadata.Store, secret string, a Adoption
 	if err != nil {
 		return seen, chunk.Route{}, err
 	}
-	if err := set.Adopt(ctx, routes[0].Placement, routes[0].Token); err != nil {
+	if err := adopt(ctx, activities.Ledger{Store: store, Owner: "adopt " + a.Name}, set, routes[0]); err != nil {
 		return seen, chunk.Route{}, err
 	}
 	return seen, routes[0], store.Activate(ctx, a.Name)
+}
+
+// adopter is a shard one of whose databases becomes a placement.
+type adopter interface {
+	granter
+	Adopt(ctx context.Context, p chunk.Placement, t chunk.Token) error
+}
+
+// adopt makes a database the placement of a route and opens it. If interrupted: run again.
+func adopt(ctx context.Context, locks grantLocks, set adopter, r chunk.Route) error {
+	if err := set.Adopt(ctx, r.Placement, r.Token); err != nil {
+		return err
+	}
+	return grantFirst(ctx, locks, set, r.Placement)
 }
 
 // Release takes an adoption back: the proxies no longer know the logical database,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"drover/activities"
 	"drover/chunk"
 	"drover/metadata"
 	"drover/shard"
@@ -20,6 +21,7 @@ func CreateDatabase(ctx context.Context, store *metadata.Store, secret string, d
 	if err != nil {
 		return nil, err
 	}
+	ledger := activities.Ledger{Store: store, Owner: "create " + db.Name}
 	clients := shard.NewClients(secret, shard.Options{})
 	defer func() { clients.Close(context.WithoutCancel(ctx)) }()
 	for _, r := range routes {
@@ -31,16 +33,7 @@ func CreateDatabase(ctx context.Context, store *metadata.Store, secret string, d
 		if err != nil {
 			return nil, err
 		}
-		if err := set.Provision(ctx, r.Placement.Database, db.Collections, false); err != nil {
-			return nil, fmt.Errorf("provision chunk %s on %s: %w", r.Chunk.ID, sh.Name, err)
-		}
-		if err := set.CreateGrants(ctx, r.Placement, 0); err != nil {
-			return nil, err
-		}
-		if err := set.GrantToData(ctx, r.Placement, 0); err != nil {
-			return nil, err
-		}
-		if err := set.WriteOpenRecord(ctx, r.Placement.ID, 0, r.Token); err != nil {
+		if err := place(ctx, ledger, set, r, db.Collections); err != nil {
 			return nil, err
 		}
 	}
@@ -48,4 +41,43 @@ func CreateDatabase(ctx context.Context, store *metadata.Store, secret string, d
 		return nil, err
 	}
 	return routes, nil
+}
+
+// grantLocks are the metadata's locks of shards' grants.
+type grantLocks interface {
+	GrantLock(ctx context.Context, shard string, do func(context.Context) error) error
+}
+
+// granter gives the proxies' user of a shard a placement's grants.
+type granter interface {
+	GrantToData(ctx context.Context, p chunk.Placement, a chunk.AttemptID) error
+}
+
+// newSide is a shard that gets a new placement.
+type newSide interface {
+	granter
+	Provision(ctx context.Context, db string, collections []chunk.Collection, parkTTL bool) error
+	CreateGrants(ctx context.Context, p chunk.Placement, a chunk.AttemptID) error
+	WriteOpenRecord(ctx context.Context, p chunk.PlacementID, a chunk.AttemptID, t chunk.Token) error
+}
+
+// place makes one placement and opens it. If interrupted: run again.
+func place(ctx context.Context, locks grantLocks, set newSide, r chunk.Route, collections []chunk.Collection) error {
+	p := r.Placement
+	if err := set.Provision(ctx, p.Database, collections, false); err != nil {
+		return fmt.Errorf("provision chunk %s on %s: %w", r.Chunk.ID, p.Shard, err)
+	}
+	if err := set.CreateGrants(ctx, p, 0); err != nil {
+		return err
+	}
+	if err := grantFirst(ctx, locks, set, p); err != nil {
+		return err
+	}
+	return set.WriteOpenRecord(ctx, p.ID, 0, r.Token)
+}
+
+// grantFirst gives the proxies a placement's first grants, not beside a switch that
+// changes what their user of the same shard holds.
+func grantFirst(ctx context.Context, locks grantLocks, set granter, p chunk.Placement) error {
+	return locks.GrantLock(ctx, p.Shard, func(ctx context.Context) error { return set.GrantToData(ctx, p, 0) })
 }
