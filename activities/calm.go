@@ -7,6 +7,7 @@ import (
 
 	"drover/chunk"
 	"drover/contract"
+	"drover/metadata"
 	"drover/switchover"
 )
 
@@ -21,10 +22,22 @@ const (
 )
 
 // Pace gives the switch protocol its way to ask the proxies for few writes.
-func (a *Activities) Pace() switchover.Pace { return pace{a} }
+func (a *Activities) Pace() switchover.Pace {
+	return pace{notices: a.Store, lag: a.probeAll, logger: a.Logger}
+}
 
 // pace implements [switchover.Pace].
-type pace struct{ a *Activities }
+type pace struct {
+	notices notices
+	lag     func(context.Context, contract.DirectionInput) (time.Duration, error) // of all lanes, now
+	logger  *slog.Logger
+}
+
+// notices are what the proxies are told of attempts.
+type notices interface {
+	Attempt(ctx context.Context, id chunk.AttemptID) (metadata.Attempt, error)
+	Announce(ctx context.Context, n chunk.Notice) error
+}
 
 // Ease implements [switchover.Pace]. It looks how far the lanes are behind, and where they
 // are not far waits until they are as close as they come while the proxies send few
@@ -33,34 +46,37 @@ type pace struct{ a *Activities }
 func (p pace) Ease(ctx context.Context, attempt switchover.Attempt) (shut func(context.Context, switchover.Attempt)) {
 	ctx, cancel := context.WithTimeout(ctx, calmWithin+answerPatience)
 	defer cancel()
-	at, err := p.a.Store.Attempt(ctx, attempt.ID)
+	at, err := p.notices.Attempt(ctx, attempt.ID)
 	n := at.Notice()
 	if err == nil {
 		in := contract.DirectionInput{Ref: contract.Ref{Chunk: at.Chunk, Migration: at.Migration}, From: at.Source, To: at.Target, Direction: at.Direction}
 		began, eased := time.Now(), false
 		err = untilCalm(func() (lag time.Duration, more bool, err error) {
-			lag, err = p.a.probeAll(ctx, in)
+			lag, err = p.lag(ctx, in)
 			more = time.Since(began) < calmWithin
 			if err == nil && more && !eased {
 				eased = true
 				e := n
 				e.Ease = &chunk.Ease{Share: easeShare, Least: easeLeast, ForMS: easeFor.Milliseconds()}
-				err = p.a.Store.Announce(ctx, e)
+				err = p.notices.Announce(ctx, e)
 			}
 			return lag, more, err
 		})
 	}
 	p.grumble(ctx, "No calm moment was found", attempt.ID, err)
 	return func(ctx context.Context, now switchover.Attempt) {
+		if n.Attempt == 0 {
+			return // the row was not read: whose it is cannot be said
+		}
 		n.State, n.DeadlineUnixMS, n.Shut = now.State, now.Deadline.UnixMilli(), true
-		p.grumble(ctx, "The proxies were not told that the source is shut", now.ID, p.a.Store.Announce(ctx, n))
+		p.grumble(ctx, "The proxies were not told that the source is shut", now.ID, p.notices.Announce(ctx, n))
 	}
 }
 
 // grumble logs what only costs time.
 func (p pace) grumble(ctx context.Context, what string, id chunk.AttemptID, err error) {
 	if err != nil {
-		p.a.Logger.DebugContext(ctx, what, slog.Int64("attempt", int64(id)), slog.Any("error", err))
+		p.logger.DebugContext(ctx, what, slog.Int64("attempt", int64(id)), slog.Any("error", err))
 	}
 }
 
