@@ -15,7 +15,8 @@ import (
 // for: a question that is cut off loses a connection that the window needs, and its marker
 // may land behind the window's own.
 const (
-	calmWithin = 150 * time.Millisecond
+	nearWithin = 100 * time.Millisecond // a marker that is through so soon has lanes behind it that are close
+	calmWithin = 400 * time.Millisecond
 	easeFor    = 500 * time.Millisecond // at most: the fence ends it
 	easeShare  = 0.3                    // of the writes that a proxy sent lately
 	easeLeast  = 50                     // writes per second and proxy that go on in any case
@@ -39,21 +40,22 @@ type notices interface {
 	Announce(ctx context.Context, n chunk.Notice) error
 }
 
-// Ease implements [switchover.Pace]. It looks how far the lanes are behind, and where they
+// Ease implements [switchover.Pace]: it looks how far the lanes are behind, and where they
 // are not far waits until they are as close as they come while the proxies send few
 // writes: what lanes have to catch up with under the fence is what every write waits
 // for. The gate has said that the switch may begin: no look begins after [calmWithin].
-func (p pace) Ease(ctx context.Context, attempt switchover.Attempt) (shut func(context.Context, switchover.Attempt)) {
+func (p pace) Ease(ctx context.Context, attempt switchover.Attempt) switchover.Moment {
 	ctx, cancel := context.WithTimeout(ctx, calmWithin+answerPatience)
 	defer cancel()
 	at, err := p.notices.Attempt(ctx, attempt.ID)
 	n := at.Notice()
+	var newest time.Duration
 	if err == nil {
 		in := contract.DirectionInput{Ref: contract.Ref{Chunk: at.Chunk, Migration: at.Migration}, From: at.Source, To: at.Target, Direction: at.Direction}
 		began, eased := time.Now(), false
 		err = untilCalm(func() (lag time.Duration, more bool, err error) {
 			lag, err = p.lag(ctx, in)
-			more = time.Since(began) < calmWithin
+			newest, more = lag, time.Since(began) < calmWithin
 			if err == nil && more && !eased {
 				eased = true
 				e := n
@@ -64,12 +66,15 @@ func (p pace) Ease(ctx context.Context, attempt switchover.Attempt) (shut func(c
 		})
 	}
 	p.grumble(ctx, "No calm moment was found", attempt.ID, err)
-	return func(ctx context.Context, now switchover.Attempt) {
-		if n.Attempt == 0 {
-			return // the row was not read: whose it is cannot be said
-		}
-		n.State, n.DeadlineUnixMS, n.Shut = now.State, now.Deadline.UnixMilli(), true
-		p.grumble(ctx, "The proxies were not told that the source is shut", now.ID, p.notices.Announce(ctx, n))
+	return switchover.Moment{
+		Near: err == nil && newest <= nearWithin,
+		Shut: func(ctx context.Context, now switchover.Attempt) {
+			if n.Attempt == 0 {
+				return // the row was not read: whose it is cannot be said
+			}
+			n.State, n.DeadlineUnixMS, n.Shut = now.State, now.Deadline.UnixMilli(), true
+			p.grumble(ctx, "The proxies were not told that the source is shut", now.ID, p.notices.Announce(ctx, n))
+		},
 	}
 }
 

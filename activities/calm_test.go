@@ -84,10 +84,12 @@ func TestWhatIsAnnouncedAheadOfAFence(t *testing.T) {
 		takes  time.Duration // each look
 		behind error
 		want   []string
+		near   bool
 		logged []string
 	}{
-		"close behind":        {lag: time.Millisecond, want: []string{eased, shut}},
-		"looks take too long": {lag: time.Millisecond, takes: calmWithin, want: []string{shut}},
+		"close behind":        {lag: nearWithin, want: []string{eased, shut}, near: true},
+		"not close behind":    {lag: nearWithin + 1, want: []string{eased, shut}},
+		"looks take too long": {lag: calmWithin, takes: calmWithin, want: []string{shut}},
 		"lanes stand still":   {behind: broken, want: []string{shut}, logged: []string{"No calm moment was found"}},
 		"the attempt cannot be read": {
 			told: told{unread: broken}, logged: []string{"No calm moment was found"},
@@ -115,9 +117,10 @@ func TestWhatIsAnnouncedAheadOfAFence(t *testing.T) {
 						return tt.lag, tt.behind
 					},
 				}
-				say := p.Ease(t.Context(), switchover.Attempt{ID: a.ID})
+				moment := p.Ease(t.Context(), switchover.Attempt{ID: a.ID})
+				require.Equal(t, tt.near, moment.Near)
 				deadline := time.Now().Add(time.Second)
-				say(t.Context(), switchover.Attempt{ID: a.ID, State: chunk.Closing, Deadline: deadline})
+				moment.Shut(t.Context(), switchover.Attempt{ID: a.ID, State: chunk.Closing, Deadline: deadline})
 
 				ease, last := a.Notice(), a.Notice()
 				ease.Ease = &chunk.Ease{Share: easeShare, Least: easeLeast, ForMS: easeFor.Milliseconds()}

@@ -93,7 +93,7 @@ type fence struct {
 	identity Identity
 	busy     func(context.Context) (int, error)
 	round    int64
-	shut     func(context.Context, Attempt) // tells the proxies; nil: there is nothing to tell
+	moment   Moment
 }
 
 // errReign says that the source's primary changed under the fence.
@@ -103,7 +103,7 @@ var errReign = errors.New("the source's primary changed")
 func (f *fence) look(ctx context.Context, at Attempt) error {
 	f.at = at
 	if f.Pace != nil {
-		f.shut = f.Pace.Ease(ctx, at)
+		f.moment = f.Pace.Ease(ctx, at)
 	}
 	// Last: what changes from here on is found out under the fence, or not at all.
 	err := together(ctx, f.claim,
@@ -169,8 +169,12 @@ func (f *fence) pass(ctx context.Context) error {
 	if err := f.drain(ctx); err != nil {
 		return err
 	}
-	if err := f.catchUp(ctx, chunk.DrainedMarker); err != nil {
-		return err
+	// Reads go on while the lanes have much to catch up with. Nothing else depends on
+	// this marker: what it proves the final one proves again.
+	if !f.moment.Near {
+		if err := f.catchUp(ctx, chunk.DrainedMarker); err != nil {
+			return err
+		}
 	}
 	// What the lanes still have to pass is about writes, which are gone: the reads end
 	// meanwhile.
@@ -213,10 +217,10 @@ const shutWithin = 50 * time.Millisecond
 
 // sayShut tells the proxies that there is no use in sending writes.
 func (f *fence) sayShut(ctx context.Context) error {
-	if f.shut != nil {
+	if f.moment.Shut != nil {
 		ctx, cancel := context.WithTimeout(ctx, shutWithin)
 		defer cancel()
-		f.shut(ctx, f.at)
+		f.moment.Shut(ctx, f.at)
 	}
 	return nil
 }

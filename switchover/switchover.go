@@ -201,10 +201,19 @@ type Comparer interface {
 // does not hear learns of the window by its announcement, or by its first refused request.
 type Pace interface {
 	// Ease asks for fewer writes to the source of an attempt that is preparing, and
-	// returns when it is a good moment to begin, or when none has come. shut says that
-	// the source takes no writes any more, now that the attempt is fencing: until then a
-	// proxy may go on with the few.
-	Ease(ctx context.Context, at Attempt) (shut func(context.Context, Attempt))
+	// returns when it is a good moment to begin, or when none has come.
+	Ease(ctx context.Context, at Attempt) Moment
+}
+
+// Moment is what is known of the moment in which a window begins.
+type Moment struct {
+	// Near says that the lanes are so close behind that the reads may end with the
+	// writes, and not only once the lanes have caught up.
+	Near bool
+	// Shut says that the source takes no writes any more, now that the attempt is
+	// fencing: until then a proxy may go on with few. It is nil where there is nothing
+	// to say.
+	Shut func(context.Context, Attempt)
 }
 
 // Config holds the protocol's times.

@@ -78,15 +78,39 @@ func TestBusyDocumentsThatDifferGoBack(t *testing.T) {
 // pacer notes how the fleet stands when the proxies are asked for something.
 type pacer struct {
 	f     *fleet
+	near  bool
 	eased chunk.AttemptState
 	held  map[chunk.PlacementID]chunk.AttemptID // grants when the proxies hear that there is no use in writes
 }
 
-func (p *pacer) Ease(context.Context, switchover.Attempt) func(context.Context, switchover.Attempt) {
+func (p *pacer) Ease(context.Context, switchover.Attempt) switchover.Moment {
 	p.eased = p.f.state(1)
-	return func(_ context.Context, at switchover.Attempt) {
+	return switchover.Moment{Near: p.near, Shut: func(_ context.Context, at switchover.Attempt) {
 		_ = p.f.locked(func() error { p.held = maps.Clone(p.f.granted); return nil })
 		p.eased += "/" + at.State
+	}}
+}
+
+// Where the lanes are close behind they have one marker to pass, and the reads end
+// meanwhile: a read waits a little longer for it, every write less.
+func TestLanesThatAreNearHaveOneMarkerToPass(t *testing.T) {
+	t.Parallel()
+
+	for near, want := range map[bool][]chunk.MarkerKind{
+		true:  {chunk.FinalMarker},
+		false: {chunk.DrainedMarker, chunk.FinalMarker},
+	} {
+		f := newFleet(chunk.Preparing)
+		s := f.switcher()
+		s.Pace = &pacer{f: f, near: near}
+		_, err := s.Fence(t.Context(), 1, nil)
+		require.NoError(t, err)
+		require.Equal(t, chunk.Closing, f.state(1))
+		var got []chunk.MarkerKind
+		for _, m := range f.markers {
+			got = append(got, m.Kind)
+		}
+		require.Equal(t, want, got)
 	}
 }
 

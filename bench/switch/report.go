@@ -34,6 +34,7 @@ func (b *bench) report() map[string]any {
 		}
 	}
 	for step, values := range steps(b.switches) {
+		r["step_"+step+"_switches"] = len(values) // lanes that are near have one marker less to pass
 		for _, q := range quantiles[:2] {
 			r["step_"+step+q.name] = round(figures.Quantile(values, q.at))
 		}
