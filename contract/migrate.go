@@ -19,7 +19,7 @@ type MigrateInput struct {
 	Kind           string   `json:"kind,omitempty"`           // "move" (default), "upgrade" or "bin-pack": says the default of BurnIn
 	BurnIn         Duration `json:"burnIn,omitempty"`         // how long the old placement stays current; default 24h, upgrade 168h, bin-pack 1h
 	Complete       string   `json:"complete,omitempty"`       // "automatic" (default): drop the old placement after burn-in; "manual": wait for complete
-	OnMismatch     string   `json:"onMismatch,omitempty"`     // what is done about a document that differs: "block" (default), "repair" or "page"
+	OnMismatch     string   `json:"onMismatch,omitempty"`     // what is done about a document that differs: "block" (default), "repair", "restart-slice" or "page"
 	OnDDL          string   `json:"onDDL,omitempty"`          // what is done about DDL on the moving placement itself: "stop" (default) or "follow"
 	RequestedBy    string   `json:"requestedBy,omitempty"`    // shown to people
 
