@@ -19,6 +19,10 @@ import (
 // documents; in a large one each document costs less in a command of its own kind.
 const joinedDocs = 100
 
+// joinedInternals is after how many internal errors in a row writes go apart: more than a
+// server gives that comes up, and long before the lane gives up.
+const joinedInternals = internalErrors / 3
+
 // errApart says that this owner may not join its writes.
 var errApart = errors.New("the writes go apart")
 
@@ -58,7 +62,7 @@ func (l *Lane) writeJoined(ctx context.Context, g goal, commands []command) erro
 	switch {
 	case len(met) > 0 && met[0] != 1: // whatever became of the rest: this is not the owner
 		return errMoved
-	case len(met) == 0 && refusesJoining(err):
+	case l.notJoined(err) || len(met) == 0 && refusesJoining(err):
 		l.cfg.JoinsWrites = false
 		l.log.WarnContext(ctx, "writes are sent apart from now on: the target refuses them as one command", slog.Any("error", err))
 		return errors.Join(errApart, err)
@@ -73,6 +77,16 @@ func (l *Lane) writeJoined(ctx context.Context, g goal, commands []command) erro
 		}
 	}
 	return l.point(ctx, "lane.checkpoint")
+}
+
+// notJoined counts the internal errors of joined commands in a row, and reports that they
+// are too many: a server may do apart what it cannot do as one.
+func (l *Lane) notJoined(err error) bool {
+	l.internals++
+	if !mongocode.Has(err, internalError) || isTooLarge(err) {
+		l.internals = 0
+	}
+	return l.internals >= joinedInternals
 }
 
 // refusesJoining reports that a server refuses a joined command as such, whatever is in

@@ -1,9 +1,11 @@
 package replication
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -201,6 +203,50 @@ func TestRefusesJoining(t *testing.T) {
 	}
 	require.False(t, refusesJoining(errDied))
 	require.False(t, refusesJoining(nil))
+}
+
+// A server whose bulkWrite always ends in an internal error is written to apart long before
+// the lane gives up; one that does so now and then, as when it comes up, is not.
+func TestJoinedWritesThatNeverSucceedGoApart(t *testing.T) {
+	t.Parallel()
+	internal := bson.D{{Key: "ok", Value: 0}, {Key: "code", Value: internalError}, {Key: "errmsg", Value: "oops"}}
+	met := bson.D{{Key: "ok", Value: 1}, {Key: "n", Value: 1}}
+	broken := bson.D{{Key: "ok", Value: 0}, {Key: "code", Value: internalError}}
+	batch := func(answers ...bson.D) bson.D {
+		return bson.D{{Key: "ok", Value: 1}, {Key: "cursor", Value: bson.D{{Key: "id", Value: int64(0)}, {Key: "firstBatch", Value: answers}}}}
+	}
+	almost := slices.Repeat([]bson.D{internal}, joinedInternals-1)
+	for name, tt := range map[string]struct {
+		answers []bson.D
+		batches int
+		tries   int // joined ones until writes go apart; 0: they never do
+	}{
+		"the command always fails":  {slices.Repeat([]bson.D{internal}, 2*internalErrors), 1, joinedInternals},
+		"a write in it always does": {slices.Repeat([]bson.D{batch(met, broken)}, 2*internalErrors), 1, joinedInternals},
+		"now and then":              {slices.Concat(almost, []bson.D{batch(met, met)}, almost, []bson.D{batch(met, met)}), 2, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var log bytes.Buffer
+			l := scripted(t, tt.answers...)
+			l.cfg.JoinsWrites, l.log = true, slog.New(slog.NewTextHandler(&log, nil))
+			image := raw(t, bson.D{{Key: "_id", Value: 1}})
+			docs := []*document{{collection: "c", probe: true, old: image, now: image}}
+			tries, apart := 0, false
+			for range tt.batches {
+				require.NoError(t, l.patiently(t.Context(), func(ctx context.Context) error {
+					if apart = !l.joins(docs); apart {
+						return nil
+					}
+					tries++
+					return l.writeJoined(ctx, goal{}, (&writes{collection: "c", replaces: docs}).commands())
+				}))
+			}
+			require.Equal(t, tt.tries > 0, apart)
+			require.Equal(t, apart, strings.Contains(log.String(), "writes are sent apart from now on"))
+			require.Equal(t, cmp.Or(tt.tries, len(tt.answers)), tries)
+		})
+	}
 }
 
 // Two collections of a joined command may have the same key: the answer's place tells

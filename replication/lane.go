@@ -46,6 +46,8 @@ type Lane struct {
 	hold     *hold
 	turns    atomic.Int64 // writes of the checkpoint by this owner
 	crashed  bool         // by a stop point
+
+	internals int // internal errors of joined writes in a row
 }
 
 // NewLane makes a lane of the direction; nothing is read or written.
