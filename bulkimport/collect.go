@@ -75,7 +75,7 @@ func (t *taker) perTurn() int32 {
 	if t.bytes == 0 {
 		return firstTurn
 	}
-	return int32(min(turnDocuments, max(1, turnBytes*Bytes(len(t.docs))/t.bytes))) //nolint:gosec // bounded
+	return int32(min(turnDocuments, max(1, turnBytes*Bytes(len(t.docs))/t.bytes)))
 }
 
 // newTaker gives a taker for a slice.

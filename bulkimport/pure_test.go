@@ -32,7 +32,7 @@ func raw(d bson.D) bson.Raw {
 func index(name string, keys ...any) bson.Raw {
 	var d bson.D
 	for n := 0; n < len(keys); n += 2 {
-		d = append(d, bson.E{Key: keys[n].(string), Value: keys[n+1]}) //nolint:forcetypeassert // the test's own
+		d = append(d, bson.E{Key: keys[n].(string), Value: keys[n+1]})
 	}
 	return raw(bson.D{{Key: "key", Value: d}, {Key: "name", Value: name}})
 }

@@ -90,7 +90,7 @@ func requireIDIndex(name string, keys []bson.Raw) error {
 // stands in the order of BSON; code is not safe at all, SecantusDB compares it
 // with and without scope.
 func (c collection) divides(id bson.RawValue) bool {
-	switch id.Type { //nolint:exhaustive // all others are safe
+	switch id.Type {
 	case bson.TypeBinary:
 		return !c.collated && !c.clustered
 	case bson.TypeJavaScript, bson.TypeCodeWithScope:

@@ -250,7 +250,7 @@ func (t *Throttle) look(ctx context.Context) {
 // judge moves the rest by what was seen. A shard that cannot be asked is as bad as
 // one that is slow: whoever loads it meets the error itself.
 func (t *Throttle) judge(h Health, err error) {
-	wrong := ""
+	var wrong string
 	if err != nil {
 		wrong = "its health cannot be read: " + err.Error()
 		t.courtesy.giveUp(t.looked)

@@ -124,14 +124,14 @@ func (a *Archive) Run(ctx context.Context) error {
 		if err == nil {
 			break
 		}
-		log.WarnContext(ctx, "archive waits for its topic", "topic", topic, "error", err)
+		log.WarnContext(ctx, "archive waits for its topic", slog.String("topic", topic), slog.Any("error", err))
 		if !sleep(ctx, set.RetryEvery) {
 			return context.Cause(ctx)
 		}
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	for p := range partitions {
-		w := &archiver{Archive: a, set: set, log: log, topic: topic, topicID: id, partition: int32(p)} //nolint:gosec // a number of partitions
+		w := &archiver{Archive: a, set: set, log: log, topic: topic, topicID: id, partition: int32(p)}
 		group.Go(func() error { return w.run(ctx) })
 	}
 	if a.Keep != nil {
@@ -147,14 +147,14 @@ func (a *Archive) prune(ctx context.Context, set ArchiveSettings, log *slog.Logg
 		before, err := a.Keep(ctx)
 		for p := 0; p < partitions && err == nil && !before.IsZero(); p++ {
 			var n int
-			n, err = a.Objects.Prune(ctx, chunk.Topic(a.Shard), id, int32(p), before) //nolint:gosec // a number of partitions
+			n, err = a.Objects.Prune(ctx, chunk.Topic(a.Shard), id, int32(p), before)
 			if n > 0 {
-				log.InfoContext(ctx, "archive removed segments", "shard", a.Shard, "partition", p, "segments", n, "before", before)
+				log.InfoContext(ctx, "archive removed segments", slog.String("shard", a.Shard), slog.Int("partition", p), slog.Int("segments", n), slog.Time("before", before))
 			}
 		}
 		if err != nil && ctx.Err() == nil {
 			a.Metrics.failed(a.Shard)
-			log.WarnContext(ctx, "archive was not pruned", "shard", a.Shard, "error", err)
+			log.WarnContext(ctx, "archive was not pruned", slog.String("shard", a.Shard), slog.Any("error", err))
 		}
 	}
 	return context.Cause(ctx)

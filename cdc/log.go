@@ -302,7 +302,7 @@ func offsets(ctx context.Context, client *kgo.Client, shard string,
 	}
 	out := make([]int64, len(listed[topic]))
 	for p := range out {
-		o, ok := listed.Lookup(topic, int32(p)) //nolint:gosec // a number of partitions
+		o, ok := listed.Lookup(topic, int32(p))
 		if !ok {
 			return nil, fmt.Errorf("list offsets of %s: no partition %d", topic, p)
 		}
@@ -449,7 +449,7 @@ func lastSeq(ctx context.Context, client *kgo.Client, opts []kgo.Opt, brokers []
 	}
 	var seq int64
 	for p := range end {
-		err := l.stretch(ctx, shard, int32(p), max(starts[p], end[p]-1), end[p], func(_ int64, e *event.Event) { //nolint:gosec // a number of partitions
+		err := l.stretch(ctx, shard, int32(p), max(starts[p], end[p]-1), end[p], func(_ int64, e *event.Event) {
 			seq = max(seq, e.Seq)
 		})
 		if err != nil {

@@ -245,7 +245,7 @@ func TestDDLAndTheUnknownGoEverywhere(t *testing.T) {
 		for p, r := range out.records {
 			e, err := event.Decode(r.value)
 			require.NoError(t, err)
-			require.Equal(t, int32(p), r.partition) //nolint:gosec // small
+			require.Equal(t, int32(p), r.partition)
 			require.Equal(t, []byte(in.raw()), e.Description, "%s is not whole", op)
 		}
 	}

@@ -27,7 +27,7 @@ func storeSegments(t *testing.T, n int) *Objects {
 		require.NoError(t, err)
 		for i := range 10 {
 			offset := int64(day*10 + i)
-			value, err := (&event.Event{Seq: offset + 1, Op: event.Insert, ClusterTime: bson.Timestamp{T: uint32(dayAt(day).Unix())}}).Encode() //nolint:gosec // a day of this century
+			value, err := (&event.Event{Seq: offset + 1, Op: event.Insert, ClusterTime: bson.Timestamp{T: uint32(dayAt(day).Unix())}}).Encode()
 			require.NoError(t, err)
 			require.NoError(t, s.add(offset, value))
 		}

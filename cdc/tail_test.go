@@ -215,7 +215,7 @@ func TestRecentMarkersAreFoundInMemory(t *testing.T) {
 		atEnd[p], marked[p] = make(chan struct{}), make(chan struct{})
 		go func() {
 			waits := false
-			ended <- w.log.Read(ctx, w.shard, int32(p), from, func(_ int64, e *event.Event) error { //nolint:gosec // one of two
+			ended <- w.log.Read(ctx, w.shard, int32(p), from, func(_ int64, e *event.Event) error {
 				switch {
 				case e != nil:
 					close(marked[p])

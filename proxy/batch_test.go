@@ -22,7 +22,7 @@ func TestVeryManyErrors(t *testing.T) {
 	f, _, _ := newScripted(t, 2, func(s *sent) bson.D {
 		errs := bson.A{}
 		for i := range s.list(t, "documents") {
-			errs = append(errs, bson.D{{Key: "index", Value: int32(i)}, {Key: "code", Value: int32(11000)}, {Key: "errmsg", Value: text}}) //nolint:gosec // small
+			errs = append(errs, bson.D{{Key: "index", Value: int32(i)}, {Key: "code", Value: int32(11000)}, {Key: "errmsg", Value: text}})
 		}
 		return bson.D{{Key: "n", Value: 0}, {Key: "writeErrors", Value: errs}}
 	})

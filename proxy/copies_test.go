@@ -70,7 +70,7 @@ func heap() int {
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return int(m.HeapAlloc) //nolint:gosec // far below
+	return int(m.HeapAlloc)
 }
 
 // grown keeps what [growCost] allocates from being left out.

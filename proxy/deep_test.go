@@ -18,7 +18,7 @@ func nested(name string, array bool, levels int) []byte {
 	if array {
 		each += 4 + 1 + 2 + 1
 	}
-	length := func(level int) uint32 { return uint32(5 + each*level) } //nolint:gosec // a test's
+	length := func(level int) uint32 { return uint32(5 + each*level) }
 	dst := make([]byte, 0, length(levels))
 	for level := levels; level > 0; level-- {
 		dst = binary.LittleEndian.AppendUint32(dst, length(level))

@@ -35,7 +35,7 @@ func (c chance) sometimes(doc bson.D, more ...bson.E) bson.D {
 // number is a number of any type; all of them add up exactly.
 func (c chance) number() any {
 	n := c.IntN(20) - 5
-	return some[any](c, int32(n), int64(n), float64(n)/2, bson.NewDecimal128(0x3040000000000000, uint64(n+5))) //nolint:gosec // small
+	return some[any](c, int32(n), int64(n), float64(n)/2, bson.NewDecimal128(0x3040000000000000, uint64(n+5)))
 }
 
 // key is a value of the shard key.
@@ -280,7 +280,7 @@ func TestScatteredIsUnsharded(t *testing.T) {
 	f := newFleet(t, 1, 5)
 	s := &sides{t: t, scattered: f.dial(f.start(Config{})).Database(testDatabase), whole: f.roots["shard-a"].Database("reference")}
 	for _, seed := range []uint64{1, 2, 3} {
-		c := chance{rand.New(rand.NewPCG(seed, 0))} //nolint:gosec // a test's numbers
+		c := chance{rand.New(rand.NewPCG(seed, 0))}
 		docs := bson.A{}
 		for id := range 150 {
 			docs = append(docs, c.document(id))

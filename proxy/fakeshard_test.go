@@ -93,7 +93,7 @@ func (s *fakeShard) serve(nc net.Conn) {
 			return
 		}
 		if canned := s.canned; canned != nil && msg.Body[5] != 'h' {
-			binary.LittleEndian.PutUint32(canned[8:], uint32(m.RequestID)) //nolint:gosec // any 32 bits
+			binary.LittleEndian.PutUint32(canned[8:], uint32(m.RequestID))
 			if _, err := nc.Write(canned); err != nil {
 				return
 			}

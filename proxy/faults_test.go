@@ -196,7 +196,7 @@ func TestHalfReadCursorsAreBounded(t *testing.T) {
 			return bson.D{}
 		}
 		reply := batchReply(s.db+".legs", big, big)
-		reply[0].Value.(bson.D)[1].Value = int64(7) //nolint:forcetypeassert // the cursor's id
+		reply[0].Value.(bson.D)[1].Value = int64(7)
 		return reply
 	})
 	p := f.start(Config{CursorBytes: 10 << 20})

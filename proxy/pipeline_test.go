@@ -63,7 +63,7 @@ func firstDocs(t testing.TB, reply bson.Raw) (out []string) {
 // texts gives documents as firstDocs does.
 func texts(t testing.TB, docs ...bson.D) (out []string) {
 	for _, d := range docs {
-		out = append(out, bson.Raw(raw(t, d)).String())
+		out = append(out, raw(t, d).String())
 	}
 	return out
 }

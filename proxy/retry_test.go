@@ -29,7 +29,7 @@ func increment(key string, session string, number int64) bson.D {
 func counter(t *testing.T, c *rawClient, key string) int32 {
 	t.Helper()
 	got := c.run(bson.D{{Key: "find", Value: "legs"}, {Key: "filter", Value: bson.D{{Key: "_id", Value: "counter"}, {Key: "origin", Value: key}}}, {Key: "$db", Value: testDatabase}})
-	return int32(numberAt(got, "cursor", "firstBatch", "0", "n")) //nolint:gosec // small
+	return int32(numberAt(got, "cursor", "firstBatch", "0", "n"))
 }
 
 const testSession = "retry-over-fence"

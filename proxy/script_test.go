@@ -182,7 +182,7 @@ func newScripted(t testing.TB, n int, answer script, collections ...chunk.Collec
 }
 
 // codeOf gives the code of a reply, -1 when it has none.
-func codeOf(reply bson.Raw) code { return code(numberAt(reply, "code")) } //nolint:gosec // codes are small
+func codeOf(reply bson.Raw) code { return code(numberAt(reply, "code")) }
 
 // numberAt gives a number of a reply, -1 when there is none.
 func numberAt(reply bson.Raw, path ...string) int64 {

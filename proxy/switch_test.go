@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -328,7 +327,7 @@ func TestCursorsOverSwitch(t *testing.T) {
 	for small.Next(ctx) {
 	}
 	var ce mongo.CommandError
-	require.True(t, errors.As(small.Err(), &ce), "%v", small.Err())
+	require.ErrorAs(t, small.Err(), &ce)
 	require.Equal(t, int32(codeCursorNotFound), ce.Code)
 }
 

@@ -11,7 +11,7 @@ import (
 // rawValue gives a value as it lies in a document.
 func rawValue(t testing.TB, v any) bson.RawValue {
 	t.Helper()
-	return bson.Raw(raw(t, bson.D{{Key: "v", Value: v}})).Lookup("v")
+	return raw(t, bson.D{{Key: "v", Value: v}}).Lookup("v")
 }
 
 // decimal parses a decimal.

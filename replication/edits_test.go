@@ -24,7 +24,7 @@ type edit struct {
 // editDocument makes a random update of a document; nil when it changes nothing.
 func editDocument(r *rand.Rand, doc bson.D) (bson.D, bson.D) {
 	e := &edit{r: r}
-	out := e.document(clone(doc).(bson.D), nil, 1+r.IntN(4)) //nolint:forcetypeassert // a document's clone is one
+	out := e.document(clone(doc).(bson.D), nil, 1+r.IntN(4))
 	if len(e.updated)+len(e.removed)+len(e.truncated) == 0 {
 		return nil, nil
 	}
@@ -149,14 +149,14 @@ func (e *edit) array(a bson.A, path []any) bson.A {
 	touched := slices.ContainsFunc(e.taken, func(t string) bool { return t != mark && strings.HasPrefix(t, text+".") })
 	if len(a) > 0 && !touched && e.r.IntN(3) == 0 {
 		a = a[:e.r.IntN(len(a))]
-		e.truncated = append(e.truncated, bson.D{{Key: "field", Value: text}, {Key: "newSize", Value: int32(len(a))}}) //nolint:gosec // small
+		e.truncated = append(e.truncated, bson.D{{Key: "field", Value: text}, {Key: "newSize", Value: int32(len(a))}})
 		e.note(text, path)
 	}
 	for range e.r.IntN(3) {
 		i := e.r.IntN(len(a) + 3)
 		if i < len(a) {
 			if d, ok := a[i].(bson.D); ok && e.r.IntN(2) == 0 {
-				a[i] = e.document(d, below(path, int32(i)), 1) //nolint:gosec // small
+				a[i] = e.document(d, below(path, int32(i)), 1)
 				continue
 			}
 		}

@@ -199,7 +199,7 @@ func parseIndex(s string) (int, bool) {
 		return 0, false
 	}
 	n, err := strconv.ParseUint(s, 10, 31)
-	return int(n), err == nil //nolint:gosec // 31 bits
+	return int(n), err == nil
 }
 
 // parseDescription reads an event's update description. A part that is not

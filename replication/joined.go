@@ -116,7 +116,7 @@ func (c command) op(collection int, d *document) bson.D {
 	if c.name == "insert" {
 		return append(op, bson.E{Key: "document", Value: entry})
 	}
-	for _, e := range entry.(bson.D) { //nolint:errcheck,forcetypeassert // of an update and of a delete
+	for _, e := range entry.(bson.D) { //nolint:forcetypeassert // of an update and of a delete
 		switch e.Key {
 		case "q":
 			op = append(op, bson.E{Key: "filter", Value: e.Value})

@@ -177,7 +177,7 @@ func TestLegsTogetherAreTheSource(t *testing.T) {
 		require.Equal(t, (len(w.legs)-1)*deltas, foreign, "seed %d", seed)
 		require.Positive(t, deltas)
 		for id, doc := range w.source {
-			key, err := keyOf("c", bson.Raw(raw(t, bson.D{{Key: "_id", Value: id}})).Lookup("_id"))
+			key, err := keyOf("c", raw(t, bson.D{{Key: "_id", Value: id}}).Lookup("_id"))
 			require.NoError(t, err)
 			for i, l := range w.legs {
 				mine, err := l.keep.Has("c", doc)

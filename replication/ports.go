@@ -98,7 +98,7 @@ func (d Direction) partitions() ([]int32, error) {
 	}
 	all := make([]int32, d.Partitions)
 	for p := range all {
-		all[p] = int32(p) //nolint:gosec // less than an int32
+		all[p] = int32(p)
 	}
 	return all, nil
 }

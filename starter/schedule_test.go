@@ -80,7 +80,7 @@ func (e ended) Get(_ context.Context, out any) error {
 	if e.state != enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED {
 		return temporal.NewNonRetryableApplicationError("run "+e.run, "fleet.bad_file", nil)
 	}
-	out.(*contract.FleetReconciled).Held = e.run //nolint:forcetypeassert // a test
+	out.(*contract.FleetReconciled).Held = e.run
 	return nil
 }
 

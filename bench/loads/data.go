@@ -42,7 +42,7 @@ func document(n, pad int) bson.D {
 	}
 }
 
-// documents makes n of them, encoded, each with so much padding.
+// Documents makes n of them, encoded, each with so much padding.
 func Documents(n, pad int) ([]bson.Raw, error) {
 	out := make([]bson.Raw, n)
 	for i := range out {

@@ -295,7 +295,7 @@ func (r *Rig) await(ctx context.Context, what string, is func(contract.Status) b
 		defer cancel()
 		st, err := r.starter.Status(ctx, r.hot.Chunk.ID)
 		if err != nil {
-			return false, nil //nolint:nilerr // asked again
+			return false, nil // asked again
 		}
 		last = st
 		if stuck(st) {

@@ -54,7 +54,7 @@ func run(ctx context.Context) error {
 	flag.IntVar(&o.every, "kill-every", 20, "switches for one kill, on average; 0: none")
 	flag.IntVar(&o.perMove, "per-move", 100, "switches of one move, which keeps the results of its newest 400")
 	flag.DurationVar(&o.limit, "limit", 0, "begin no switch after so long; 0: go to the end")
-	flag.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano()), "of what is killed where") //nolint:gosec // any number
+	flag.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano()), "of what is killed where")
 	flag.IntVar(&f.Rate, "rate", 150, "operations per second of the application")
 	flag.IntVar(&f.Clients, "clients", 12, "clients of the application")
 	flag.StringVar(&f.Binary, "drover", "bin/drover", "the drover binary")

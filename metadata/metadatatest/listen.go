@@ -314,7 +314,7 @@ func newCable(t *testing.T, dsn string) *cable {
 	t.Cleanup(func() {
 		_ = l.Close()
 		c.mend()
-		open.Range(func(k, _ any) bool { _ = k.(net.Conn).Close(); return true }) //nolint:forcetypeassert // only connections are stored
+		open.Range(func(k, _ any) bool { _ = k.(net.Conn).Close(); return true })
 		wg.Wait()
 	})
 	wg.Go(func() {

@@ -41,7 +41,7 @@ func (c *Conn) alive() bool {
 		var b [1]byte
 		n, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 		// Nothing to read is the only good sign: a server never speaks first.
-		quiet = n <= 0 && (err == syscall.EAGAIN || err == syscall.EWOULDBLOCK) //nolint:errorlint // a bare errno
+		quiet = n <= 0 && (err == syscall.EAGAIN || err == syscall.EWOULDBLOCK) // a bare errno
 		return true
 	})
 	return err == nil && quiet

@@ -134,7 +134,7 @@ func Compress(msg []byte, c Compressor) ([]byte, error) {
 	body := msg[HeaderLength:]
 	out := make([]byte, HeaderLength, HeaderLength+compressedHead+len(body)/2)
 	copy(out, msg[:12])
-	binary.LittleEndian.PutUint32(out[12:], uint32(OpCompressed)) //nolint:gosec // a constant
+	binary.LittleEndian.PutUint32(out[12:], uint32(OpCompressed))
 	out = append(out, msg[12:16]...)
 	out = binary.LittleEndian.AppendUint32(out, uint32(len(body))) //nolint:gosec // far below the limit
 	out = append(out, byte(c))

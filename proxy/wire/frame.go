@@ -89,7 +89,7 @@ func (r *Reader) Next() (Message, error) {
 	r.Shed()
 	head, err := r.br.Peek(HeaderLength)
 	if err != nil {
-		if err == io.EOF && len(head) > 0 { //nolint:errorlint // bufio gives it bare
+		if err == io.EOF && len(head) > 0 { // bufio gives it bare
 			err = io.ErrUnexpectedEOF
 		}
 		return Message{}, err //nolint:wrapcheck // the stream's own error is what the caller looks at
