@@ -19,6 +19,7 @@ import (
 
 	"drover/bench/loads"
 	"drover/devstack"
+	"drover/internal/pause"
 )
 
 // onPath reports whether all programs are there and wanted.
@@ -50,6 +51,8 @@ func (b *bench) dumpRestore(ctx context.Context, s *loads.Servers, source devsta
 	}
 	limited, cancel := context.WithTimeout(ctx, b.o.limit)
 	defer cancel()
+	c := watch(ctx, to)
+	defer c.stop()
 	began := time.Now()
 	dump := exec.CommandContext(limited, "mongodump", "--uri", source.AdminURI, "--db", loads.SourceDB, "--collection", loads.Collection, "--archive", "--quiet")
 	restore := exec.CommandContext(limited, "mongorestore", "--uri", access.AdminURI, "--archive", "--numInsertionWorkersPerCollection", "4", "--quiet") //nolint:gosec // our own server
@@ -58,12 +61,48 @@ func (b *bench) dumpRestore(ctx context.Context, s *loads.Servers, source devsta
 	if err != nil && limited.Err() == nil {
 		return 0, fmt.Errorf("mongodump | mongorestore: %w", err)
 	}
-	n, err := to.Database(loads.SourceDB).Collection(loads.Collection).EstimatedDocumentCount(ctx)
-	if err != nil {
-		return 0, err
-	}
+	n := c.end()
 	b.say("mongodump | mongorestore: %d documents in %s, %.0f/s", n, took.Round(time.Millisecond), float64(n)/took.Seconds())
 	return float64(n) / took.Seconds(), s.StopShard(ctx, access.Name)
+}
+
+// counted is how many documents a tool has brought, as far as its server says. One whose
+// cache is too small may say nothing any more: what it said last counts then.
+type counted struct {
+	stop context.CancelFunc
+	done chan int64
+}
+
+// answerWithin is how long a server may take to count.
+const answerWithin = 10 * time.Second
+
+// watch begins to count.
+func watch(ctx context.Context, to *mongo.Client) *counted {
+	watching, stop := context.WithCancel(ctx)
+	c := &counted{stop: stop, done: make(chan int64, 1)}
+	count := func(n int64) int64 {
+		ctx, cancel := context.WithTimeout(ctx, answerWithin)
+		defer cancel()
+		now, err := to.Database(loads.SourceDB).Collection(loads.Collection).EstimatedDocumentCount(ctx)
+		if err != nil {
+			return n
+		}
+		return now
+	}
+	go func() {
+		n := int64(0)
+		for pause.For(watching, time.Second) == nil {
+			n = count(n)
+		}
+		c.done <- count(n)
+	}()
+	return c
+}
+
+// end counts once more and gives what there is.
+func (c *counted) end() int64 {
+	c.stop()
+	return <-c.done
 }
 
 // pipe runs two programs, the output of the first being the input of the second.
@@ -207,16 +246,15 @@ func (b *bench) pcsmCopy(ctx context.Context, s *loads.Servers, source devstack.
 	if err := p.begin(limited); err != nil {
 		return 0, err
 	}
+	c := watch(ctx, to)
+	defer c.stop()
 	began := time.Now()
 	err = p.until(limited, func(st pcsmStatus) bool { return st.Initial.Cloned })
 	took := time.Since(began)
 	if err != nil && limited.Err() == nil {
 		return 0, err
 	}
-	n, err := to.Database(loads.SourceDB).Collection(loads.Collection).EstimatedDocumentCount(ctx)
-	if err != nil {
-		return 0, err
-	}
+	n := c.end()
 	b.say("pcsm: %d documents in %s, %.0f/s", n, took.Round(time.Millisecond), float64(n)/took.Seconds())
 	return float64(n) / took.Seconds(), nil
 }

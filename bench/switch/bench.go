@@ -17,7 +17,8 @@ import (
 const (
 	around  = 400 * time.Millisecond // how far before the fence and behind the opening pauses are looked for
 	warmUp  = 3 * time.Second        // of the application before the move
-	patient = 3 * time.Minute        // for one switch to come about
+	patient = 3 * time.Minute        // for one switch to come about; the first comes behind the import
+	copied  = 5                      // MB that are imported in a second, at least, beside the load
 	looks   = 200 * time.Millisecond // between two looks at the metadata
 )
 
@@ -68,7 +69,7 @@ func (b *bench) run(ctx context.Context) (err error) {
 
 // one waits for the next switch and asks for the one after it.
 func (b *bench) one(ctx context.Context, id chunk.ID) error {
-	ctx, cancel := context.WithTimeout(ctx, patient)
+	ctx, cancel := context.WithTimeout(ctx, patient+time.Duration(b.o.chunkMB)*time.Second/copied)
 	defer cancel()
 	for {
 		st, err := b.fleet.Starter().Status(ctx, id)
