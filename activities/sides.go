@@ -406,7 +406,9 @@ func (l Ledger) GrantLock(ctx context.Context, name string, do func(context.Cont
 		return err
 	}
 	err = do(ctx)
-	if unlockErr := l.Store.UnlockGrants(context.WithoutCancel(ctx), lock); err == nil {
+	unlocking, cancel := context.WithTimeout(context.WithoutCancel(ctx), grantLockTTL) // later it is over by itself
+	defer cancel()
+	if unlockErr := l.Store.UnlockGrants(unlocking, lock); err == nil {
 		err = unlockErr
 	}
 	return err

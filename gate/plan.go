@@ -49,11 +49,11 @@ func Plan(f Facts, l Limits) []contract.SwitchStep {
 			deadline, fmt.Sprintf("roles w_p%d_a* older than %d", f.From.ID, n), "members " + member, invalidate,
 			fmt.Sprintf("primary %s, term %d", f.FromPrimary, f.FromTerm),
 		}},
-		{Step: "drain", On: f.From.Shard, Does: "wait for requests under way, abort open transactions, write the drained marker", Values: []string{
+		{Step: "drain", On: f.From.Shard, Does: "wait for requests under way, abort open transactions, write the drained marker where the lane is not close behind", Values: []string{
 			fmt.Sprintf("%d live proxies: %s, waited for %s", len(f.Proxies), strings.Join(f.Proxies, ", "), f.Grace),
 			drainWay(f.FromCan), "marker " + marker(chunk.DrainedMarker, f.From.ID),
 		}},
-		{Step: "catch up", On: f.To.Shard, Does: "wait until the lane has passed the drained marker; left out, with the marker, where the lane is close behind", Values: []string{
+		{Step: "catch up", On: f.To.Shard, Does: "wait until the lane has passed the drained marker", Values: []string{
 			fmt.Sprintf("direction %d", f.Direction),
 		}},
 		{Step: "close", On: f.From.Shard, Does: "drop the read grants and, at the same time, write the final marker and wait until the lane has passed it, see that the primary is the same, compare busy documents, close the lane", Values: []string{

@@ -330,8 +330,8 @@ func TestLanesOutage(t *testing.T) {
 	}
 }
 
-// A commit that times out, before it was sent or behind a primary that has gone, leaves
-// the lane's session as good as any other.
+// A commit that times out leaves the lane's session as good as any other, also one that
+// was never sent.
 func TestLanesCommitTimesOut(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

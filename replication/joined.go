@@ -64,7 +64,7 @@ func (l *Lane) writeJoined(ctx context.Context, g goal, commands []command) erro
 		return errMoved
 	case l.notJoined(err) || len(met) == 0 && refusesJoining(err):
 		l.cfg.JoinsWrites = false
-		l.log.WarnContext(ctx, "writes are sent apart from now on: the target refuses them as one command", slog.Any("error", err))
+		l.log.WarnContext(ctx, "writes are sent apart from now on: the target does not take them as one command", slog.Any("error", err))
 		return errors.Join(errApart, err)
 	case err != nil:
 		return unwrittenJoined(err, docs, len(met))

@@ -65,40 +65,22 @@ func (s *Switcher) open(ctx context.Context, at Attempt) error {
 	if err != nil {
 		return err
 	}
-	// Marker and record come before the grant: the log's new side begins with the marker,
-	// and should the metadata forget the publish, the way back finds the record. The lock
-	// of the grants is taken beside them, and given back behind the opening.
-	ready := make(chan struct{})
-	err = together(ctx, func(ctx context.Context) error {
-		err := together(ctx,
-			func(ctx context.Context) error { return s.markOpen(ctx, at, dst) },
-			func(ctx context.Context) error { return s.recordOpen(ctx, at, dst) })
-		if err == nil {
-			close(ready)
-		}
-		return err
-	}, func(ctx context.Context) error {
-		return s.grant(ctx, dst, at.Target, at.ID, granting{
-			before: func(ctx context.Context) error {
-				select {
-				case <-ready:
-					return nil
-				case <-ctx.Done():
-					return context.Cause(ctx)
-				}
-			},
-			behind: func(ctx context.Context) error { return s.sayOpen(ctx, at) },
-		})
-	})
+	// Both before the grant: the log's new side begins with the marker, and should the
+	// metadata forget the publish, the way back finds the record. And both before the
+	// grants are locked, which others on that shard may wait for.
+	err = together(ctx,
+		func(ctx context.Context) error { return s.markOpen(ctx, at, dst) },
+		func(ctx context.Context) error { return s.recordOpen(ctx, at, dst) })
 	if err != nil {
 		return err
 	}
-	s.forward(ctx, at)
-	return nil
-}
-
-// sayOpen takes the row to open, now that the target is granted.
-func (s *Switcher) sayOpen(ctx context.Context, at Attempt) error {
+	err = s.grant(ctx, dst, at.Target, at.ID)
+	if failure.Is(err, failure.Lost) { // a newer attempt has dropped the role: this open is void
+		return err
+	}
+	if err != nil {
+		return fmt.Errorf("grant the target: %w", err)
+	}
 	clockOf(ctx).mark("target_granted", "")
 	if err := s.Stops.At(ctx, "switch.granted"); err != nil {
 		return err
@@ -107,6 +89,7 @@ func (s *Switcher) sayOpen(ctx context.Context, at Attempt) error {
 		return s.unlessReached(ctx, at.ID, err, chunk.Open, chunk.AttemptDone)
 	}
 	clockOf(ctx).mark("open", "")
+	s.forward(ctx, at)
 	return nil
 }
 
@@ -205,8 +188,8 @@ func (s *Switcher) Abandon(ctx context.Context, id chunk.AttemptID, reason strin
 	}
 	// Applications have the source back whatever becomes of TTL, and one whose grant is
 	// void restores none.
-	if err := s.grant(ctx, src, at.Source, id, granting{}); err != nil {
-		return s.unlessReached(ctx, id, err, chunk.AttemptAborted)
+	if err := s.grant(ctx, src, at.Source, id); err != nil {
+		return s.unlessReached(ctx, id, fmt.Errorf("grant the source: %w", err), chunk.AttemptAborted)
 	}
 	if err := src.RestoreTTL(ctx, at.Source, id); err != nil {
 		return s.unlessReached(ctx, id, fmt.Errorf("restore TTL of the source: %w", err), chunk.AttemptAborted)

@@ -326,34 +326,17 @@ func (f *fan) RestoreTTL(ctx context.Context, _ chunk.Placement, a chunk.Attempt
 	return f.each(ctx, func(ctx context.Context, p part) error { return p.side.RestoreTTL(ctx, p.placement, a) })
 }
 
-// granting is what is done under the locks of [Switcher.grant]; either may be nil.
-type granting struct {
-	before func(context.Context) error // a shard is granted
-	behind func(context.Context) error // the last one is
-}
-
 // grant gives the proxies' user an attempt's roles of one side, each shard under
 // its own lock and one after the other, so that no two attempts wait for each
 // other.
-func (s *Switcher) grant(ctx context.Context, side Side, p chunk.Placement, a chunk.AttemptID, g granting) error {
+func (s *Switcher) grant(ctx context.Context, side Side, p chunk.Placement, a chunk.AttemptID) error {
 	parts := []part{{placement: p, side: side}}
 	if f, ok := side.(*fan); ok {
 		parts = f.parts
 	}
-	for i, one := range parts {
+	for _, one := range parts {
 		err := s.Ledger.GrantLock(ctx, one.placement.Shard, func(ctx context.Context) error {
-			if g.before != nil {
-				if err := g.before(ctx); err != nil {
-					return err
-				}
-			}
-			if err := one.side.GrantToData(ctx, one.placement, a); err != nil {
-				return fmt.Errorf("grant placement %d on %s: %w", one.placement.ID, one.placement.Shard, err)
-			}
-			if g.behind != nil && i == len(parts)-1 {
-				return g.behind(ctx)
-			}
-			return nil
+			return one.side.GrantToData(ctx, one.placement, a)
 		})
 		if err != nil {
 			return err

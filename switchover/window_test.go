@@ -18,21 +18,29 @@ import (
 // have let it through.
 func TestLanesThatStandStillNeverPublish(t *testing.T) {
 	t.Parallel()
+	t.Run("far", func(t *testing.T) { lanesStandStill(t, false, chunk.Fencing) }) // reads go on: the lanes do not have everything
+	t.Run("near", func(t *testing.T) { lanesStandStill(t, true, chunk.Closing) })
+}
+
+// lanesStandStill is a switch whose lanes do, and stand is how far it comes.
+func lanesStandStill(t *testing.T, near bool, stand chunk.AttemptState) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(chunk.Preparing)
 		f.behind = true
-		_, err := f.switcher().Fence(t.Context(), 1, nil)
+		s := f.switcher()
+		s.Pace = &pacer{f: f, near: near}
+		_, err := s.Fence(t.Context(), 1, nil)
 		require.True(t, failure.HasCode(err, "switch.deadline"), "%v", err)
-		require.Equal(t, chunk.Fencing, f.state(1), "reads were closed before the lanes had everything")
+		require.Equal(t, stand, f.state(1))
 		require.Equal(t, []chunk.PlacementID{placementA.ID}, f.forgotten, "a worker kept for ever what each fence had found")
-		err = f.switcher().PublishAndOpen(t.Context(), switchover.PublishInput{Attempt: 1})
-		require.True(t, failure.Is(err, failure.Lost), "%v", err)
-
 		w := f.watchdog()
 		w.Look(t.Context())
 		w.Wait()
 		require.Equal(t, chunk.AttemptAborted, f.state(1))
 		require.Equal(t, map[chunk.PlacementID]chunk.AttemptID{placementA.ID: 1}, f.granted, "the source serves on, and nobody else")
+		err = s.PublishAndOpen(t.Context(), switchover.PublishInput{Attempt: 1})
+		require.True(t, failure.Is(err, failure.Lost), "%v", err)
 	})
 }
 

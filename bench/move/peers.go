@@ -61,16 +61,21 @@ func (b *bench) dumpRestore(ctx context.Context, s *loads.Servers, source devsta
 	if err != nil && limited.Err() == nil {
 		return 0, fmt.Errorf("mongodump | mongorestore: %w", err)
 	}
-	n := c.end()
+	n, err := c.end()
+	if err != nil && limited.Err() == nil {
+		return 0, err
+	}
 	b.say("mongodump | mongorestore: %d documents in %s, %.0f/s", n, took.Round(time.Millisecond), float64(n)/took.Seconds())
 	return float64(n) / took.Seconds(), s.StopShard(ctx, access.Name)
 }
 
 // counted is how many documents a tool has brought, as far as its server says. One whose
-// cache is too small may say nothing any more: what it said last counts then.
+// cache is too small may say nothing any more.
 type counted struct {
 	stop context.CancelFunc
-	done chan int64
+	done chan struct{}
+	n    int64 // what it said last
+	err  error // of the last question
 }
 
 // answerWithin is how long a server may take to count.
@@ -79,30 +84,31 @@ const answerWithin = 10 * time.Second
 // watch begins to count.
 func watch(ctx context.Context, to *mongo.Client) *counted {
 	watching, stop := context.WithCancel(ctx)
-	c := &counted{stop: stop, done: make(chan int64, 1)}
-	count := func(n int64) int64 {
+	c := &counted{stop: stop, done: make(chan struct{})}
+	count := func() {
 		ctx, cancel := context.WithTimeout(ctx, answerWithin)
 		defer cancel()
-		now, err := to.Database(loads.SourceDB).Collection(loads.Collection).EstimatedDocumentCount(ctx)
-		if err != nil {
-			return n
+		var n int64
+		if n, c.err = to.Database(loads.SourceDB).Collection(loads.Collection).EstimatedDocumentCount(ctx); c.err == nil {
+			c.n = n
 		}
-		return now
 	}
 	go func() {
-		n := int64(0)
+		defer close(c.done)
 		for pause.For(watching, time.Second) == nil {
-			n = count(n)
+			count()
 		}
-		c.done <- count(n)
+		count()
 	}()
 	return c
 }
 
-// end counts once more and gives what there is.
-func (c *counted) end() int64 {
+// end counts once more and gives what there is; with an error, what there was when the
+// server answered last.
+func (c *counted) end() (int64, error) {
 	c.stop()
-	return <-c.done
+	<-c.done
+	return c.n, c.err
 }
 
 // pipe runs two programs, the output of the first being the input of the second.
@@ -254,7 +260,10 @@ func (b *bench) pcsmCopy(ctx context.Context, s *loads.Servers, source devstack.
 	if err != nil && limited.Err() == nil {
 		return 0, err
 	}
-	n := c.end()
+	n, err := c.end()
+	if err != nil && limited.Err() == nil {
+		return 0, err
+	}
 	b.say("pcsm: %d documents in %s, %.0f/s", n, took.Round(time.Millisecond), float64(n)/took.Seconds())
 	return float64(n) / took.Seconds(), nil
 }
