@@ -5,21 +5,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/drivertest"
-	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/xoptions"
-)
 
-// replying is a client of a server that gives these answers, one after another.
-func replying(t *testing.T, answers ...bson.D) *mongo.Client {
-	t.Helper()
-	opts := options.Client()
-	require.NoError(t, xoptions.SetInternalClientOptions(opts, "deployment", drivertest.NewMockDeployment(answers...)))
-	client, err := mongo.Connect(opts)
-	require.NoError(t, err)
-	return client
-}
+	"drover/internal/testkit"
+)
 
 // TestBatchRefusedAsAWhole loads a batch to a server that answers a duplicate by an
 // error of the whole command: all but the one document arrive, and that one is parked.
@@ -33,7 +21,7 @@ func TestBatchRefusedAsAWhole(t *testing.T) {
 		{Key: "id", Value: int64(0)}, {Key: "ns", Value: "db.c"}, {Key: "firstBatch", Value: bson.A{}},
 	}}}
 	parked := bson.D{{Key: "ok", Value: 1}, {Key: "n", Value: 1}, {Key: "nModified", Value: 0}}
-	client := replying(t, refused, inserted, refused, absent, parked)
+	client := testkit.Replying(t, refused, inserted, refused, absent, parked)
 	var docs []bson.Raw
 	for _, ref := range []string{"w", "x"} {
 		doc, err := bson.Marshal(bson.D{{Key: "_id", Value: ref}, {Key: "ref", Value: ref}})

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"drover/internal/mongocode"
+	"drover/internal/testkit"
 )
 
 // used is a throttle of a shard that applications use.
@@ -130,7 +131,7 @@ func TestUploadHoldsNoPlaceBetweenTries(t *testing.T) {
 func TestLoadHoldsNoPlaceBetweenTries(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		i := &Importer{LoadPace: used(1, well), Target: Target{Database: "db", KeepsEmptyTimestamps: true, Client: replying(t,
+		i := &Importer{LoadPace: used(1, well), Target: Target{Database: "db", KeepsEmptyTimestamps: true, Client: testkit.Replying(t,
 			bson.D{{Key: "ok", Value: 0}, {Key: "code", Value: mongocode.LockTimeout}, {Key: "errmsg", Value: "not now"}},
 			bson.D{{Key: "ok", Value: 1}, {Key: "n", Value: 1}},
 		)}}

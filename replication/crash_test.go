@@ -330,8 +330,8 @@ func TestLanesOutage(t *testing.T) {
 	}
 }
 
-// A commit that times out leaves the lane's session as good as any other, also one that
-// was never sent.
+// A commit whose time was over before it was sent leaves the lane's session as good as
+// any other.
 func TestLanesCommitTimesOut(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

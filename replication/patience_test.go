@@ -10,24 +10,18 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/drivertest"
-	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/xoptions"
 
 	"drover/internal/failure"
 	"drover/internal/mongocode"
+	"drover/internal/testkit"
 )
 
 // scripted is a lane that waits for nothing, of a target that gives these answers, one
 // after another.
 func scripted(t *testing.T, answers ...bson.D) *Lane {
 	t.Helper()
-	opts := options.Client()
-	require.NoError(t, xoptions.SetInternalClientOptions(opts, "deployment", drivertest.NewMockDeployment(answers...)))
-	client, err := mongo.Connect(opts)
-	require.NoError(t, err)
 	return &Lane{gauge: newGauge(), log: slog.New(slog.DiscardHandler), cfg: &Config{
-		Target: client, Metrics: NewMetrics(nil), Limits: Limits{}.withDefaults(), Backoff: func(int) time.Duration { return 0 },
+		Target: testkit.Replying(t, answers...), Metrics: NewMetrics(nil), Limits: Limits{}.withDefaults(), Backoff: func(int) time.Duration { return 0 },
 	}}
 }
 

@@ -45,6 +45,7 @@ type fleet struct {
 	asked     chunk.AttemptState                    // the first attempt's, when it was asked what is busy
 	counted   map[chunk.PlacementID]chunk.AttemptID // grants when the proxies were counted
 	differ    error                                 // what the comparison under the fence says
+	until     time.Time                             // deadline of the newest fence
 }
 
 var errDown = errors.New("the shard does not answer")
@@ -107,13 +108,16 @@ func (f *fleet) OpenAttempts(context.Context) (out []switchover.Attempt, err err
 	})
 }
 
-func (f *fleet) Advance(_ context.Context, id chunk.AttemptID, from, to chunk.AttemptState, _ switchover.AdvanceOptions) (at switchover.Attempt, err error) {
+func (f *fleet) Advance(_ context.Context, id chunk.AttemptID, from, to chunk.AttemptState, o switchover.AdvanceOptions) (at switchover.Attempt, err error) {
 	return at, f.locked(func() error {
 		r := f.rows[id]
 		if r.State != from {
 			return failure.New(failure.Lost, "attempt.is_"+string(r.State), "attempt %d is %s", id, r.State)
 		}
 		r.State, r.Unbroken = to, r.Unbroken && !f.exchanged
+		if to == chunk.Fencing {
+			f.until = time.Now().Add(o.Deadline)
+		}
 		at = *r
 		return nil
 	})
@@ -124,6 +128,9 @@ func (f *fleet) Publish(_ context.Context, in switchover.PublishInput) (chunk.To
 		r := f.rows[in.Attempt]
 		if r.State != chunk.Closing {
 			return failure.New(failure.Lost, "attempt.is_"+string(r.State), "attempt %d is %s", in.Attempt, r.State)
+		}
+		if !f.until.IsZero() && !time.Now().Before(f.until) {
+			return failure.New(failure.Invalid, "attempt.deadline_passed", "attempt %d is closing past its deadline", in.Attempt)
 		}
 		r.State, r.Token = chunk.Published, 1
 		return nil

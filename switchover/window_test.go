@@ -18,12 +18,15 @@ import (
 // have let it through.
 func TestLanesThatStandStillNeverPublish(t *testing.T) {
 	t.Parallel()
-	t.Run("far", func(t *testing.T) { lanesStandStill(t, false, chunk.Fencing) }) // reads go on: the lanes do not have everything
-	t.Run("near", func(t *testing.T) { lanesStandStill(t, true, chunk.Closing) })
+	t.Run("far", func(t *testing.T) { // reads go on: the lanes do not have everything
+		lanesStandStill(t, false, chunk.Fencing, "attempt.is_fencing")
+	})
+	t.Run("near", func(t *testing.T) { lanesStandStill(t, true, chunk.Closing, "attempt.deadline_passed") })
 }
 
-// lanesStandStill is a switch whose lanes do, and stand is how far it comes.
-func lanesStandStill(t *testing.T, near bool, stand chunk.AttemptState) {
+// lanesStandStill is a switch whose lanes do; stand is how far it comes, and refused the
+// code of what a late publish is told.
+func lanesStandStill(t *testing.T, near bool, stand chunk.AttemptState, refused string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(chunk.Preparing)
@@ -34,6 +37,10 @@ func lanesStandStill(t *testing.T, near bool, stand chunk.AttemptState) {
 		require.True(t, failure.HasCode(err, "switch.deadline"), "%v", err)
 		require.Equal(t, stand, f.state(1))
 		require.Equal(t, []chunk.PlacementID{placementA.ID}, f.forgotten, "a worker kept for ever what each fence had found")
+		err = s.PublishAndOpen(t.Context(), switchover.PublishInput{Attempt: 1})
+		require.True(t, failure.HasCode(err, refused), "%v", err)
+		require.Equal(t, stand, f.state(1))
+
 		w := f.watchdog()
 		w.Look(t.Context())
 		w.Wait()

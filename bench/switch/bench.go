@@ -17,8 +17,8 @@ import (
 const (
 	around  = 400 * time.Millisecond // how far before the fence and behind the opening pauses are looked for
 	warmUp  = 3 * time.Second        // of the application before the move
-	patient = 3 * time.Minute        // for one switch to come about; the first comes behind the import
-	copied  = 5                      // MB that are imported in a second, at least, beside the load
+	patient = 3 * time.Minute        // for one switch to come about, and longer by the chunk's size: the first comes behind the import
+	copied  = 5                      // MB that are imported in a second
 	looks   = 200 * time.Millisecond // between two looks at the metadata
 )
 
