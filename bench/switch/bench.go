@@ -41,18 +41,19 @@ func (b *bench) run(ctx context.Context) (err error) {
 	if err := b.fleet.Fill(ctx, b.o.chunkMB<<20); err != nil {
 		return err
 	}
-	if b.work, err = b.fleet.Run(ctx, b.o.hotShare); err != nil {
+	first, then := b.application, b.migrate
+	if b.o.behind {
+		first, then = b.migrated, b.application
+	}
+	defer func() {
+		if b.work != nil {
+			b.work.Stop()
+		}
+	}()
+	if err := first(ctx, id); err != nil {
 		return err
 	}
-	defer b.work.Stop()
-	if err := pause.For(ctx, warmUp); err != nil {
-		return err
-	}
-	b.fleet.Say("%d clients offer %d operations per second; moving %s of %d MB to %s", b.o.clients, b.o.rate, id, b.o.chunkMB, b.fleet.Target())
-	_, err = b.fleet.Starter().Migrate(ctx, contract.MigrateInput{
-		Chunk: id, To: b.fleet.Target(), Complete: contract.Manual, BurnIn: contract.Duration(24 * time.Hour), RequestedBy: "bench/switch",
-	})
-	if err != nil {
+	if err := then(ctx, id); err != nil {
 		return err
 	}
 	for len(b.switches) < b.o.switches {
@@ -67,9 +68,54 @@ func (b *bench) run(ctx context.Context) (err error) {
 	return nil
 }
 
+// application begins to work.
+func (b *bench) application(ctx context.Context, _ chunk.ID) (err error) {
+	b.fleet.Say("%d clients offer %d operations per second", b.o.clients, b.o.rate)
+	if b.work, err = b.fleet.Run(ctx, b.o.hotShare); err != nil {
+		return err
+	}
+	return pause.For(ctx, warmUp)
+}
+
+// migrate begins the move.
+func (b *bench) migrate(ctx context.Context, id chunk.ID) error {
+	b.fleet.Say("moving %s of %d MB to %s", id, b.o.chunkMB, b.fleet.Target())
+	_, err := b.fleet.Starter().Migrate(ctx, contract.MigrateInput{
+		Chunk: id, To: b.fleet.Target(), Complete: contract.Manual, BurnIn: contract.Duration(24 * time.Hour), RequestedBy: "bench/switch",
+	})
+	return err
+}
+
+// migrated begins the move and waits until the chunk is imported.
+func (b *bench) migrated(ctx context.Context, id chunk.ID) error {
+	if err := b.migrate(ctx, id); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, b.patience())
+	defer cancel()
+	for {
+		switch st, err := b.fleet.Starter().Status(ctx, id); {
+		case err != nil:
+			return err
+		case st.Attention != "":
+			return fmt.Errorf("the move needs a person: %s", st.Attention)
+		case st.Phase != chunk.Registered && st.Phase != chunk.Importing:
+			return nil
+		}
+		if err := pause.For(ctx, looks); err != nil {
+			return err
+		}
+	}
+}
+
+// patience is how long one switch may be waited for.
+func (b *bench) patience() time.Duration {
+	return patient + time.Duration(b.o.chunkMB)*time.Second/copied
+}
+
 // one waits for the next switch and asks for the one after it.
 func (b *bench) one(ctx context.Context, id chunk.ID) error {
-	ctx, cancel := context.WithTimeout(ctx, patient+time.Duration(b.o.chunkMB)*time.Second/copied)
+	ctx, cancel := context.WithTimeout(ctx, b.patience())
 	defer cancel()
 	for {
 		st, err := b.fleet.Starter().Status(ctx, id)

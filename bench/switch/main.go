@@ -29,6 +29,7 @@ type options struct {
 	clients  int
 	chunkMB  int64
 	hotShare float64
+	behind   bool
 	limit    time.Duration
 }
 
@@ -42,6 +43,7 @@ func run(ctx context.Context, out io.Writer) error {
 	flag.IntVar(&o.clients, "clients", 64, "clients that offer them")
 	flag.Int64Var(&o.chunkMB, "chunk-mb", 10, "size of the chunk; 1000 shows that it does not matter")
 	flag.Float64Var(&o.hotShare, "hot-share", 0.6, "share of the operations that goes to the chunk")
+	flag.BoolVar(&o.behind, "behind-import", false, "let the application begin once the chunk is imported: beside it a large import takes long")
 	flag.DurationVar(&o.limit, "limit", 0, "stop switching after so long, and report what there is; 0: never")
 	flag.StringVar(&dir, "dir", ".drover/bench-switch", "folder of the stack; it is made anew")
 	flag.StringVar(&self, "drover", "bin/drover", "the binary of workers and proxies")
