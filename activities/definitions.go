@@ -94,7 +94,7 @@ func (a *Activities) definitions(set *shard.Set, from, to chunk.Placement) repli
 		if err != nil {
 			return nil, err
 		}
-		return set.Inventory(ctx, p.Database)
+		return set.Definitions(ctx, p.Database)
 	}
 	return definitionsPort{set: set, from: from, to: to, store: a.Store, inventory: inventory, log: a.Logger}
 }

@@ -46,7 +46,7 @@ func (s *Set) Follow(ctx context.Context, db, collection, op string, description
 
 // followIndexes builds indexes that were built on the source.
 func (s *Set) followIndexes(ctx context.Context, db, collection string, description bson.Raw) error {
-	infos, err := s.Inventory(ctx, db)
+	infos, err := s.Definitions(ctx, db)
 	if err != nil {
 		return err
 	}

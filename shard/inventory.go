@@ -261,7 +261,7 @@ func TTLs(collection string, indexes []bson.Raw) []TTL {
 // If interrupted: run again, and take the seconds from the catalog, which
 // [Set.RestoreTTL] is given anyway.
 func (s *Set) ParkTTL(ctx context.Context, db string) ([]TTL, error) {
-	infos, err := s.Inventory(ctx, db)
+	infos, err := s.Definitions(ctx, db)
 	if err != nil {
 		return nil, err
 	}
@@ -308,7 +308,7 @@ func (s *Set) setTTL(ctx context.Context, db string, t TTL, seconds int64) error
 
 // IndexBuilds names the index builds under way in a database, as "collection.index".
 func (s *Set) IndexBuilds(ctx context.Context, db string) ([]string, error) {
-	infos, err := s.Inventory(ctx, db)
+	infos, err := s.Definitions(ctx, db)
 	if err != nil {
 		return nil, err
 	}

@@ -118,7 +118,7 @@ func ordered(r bson.Raw) func(yield func(string, bson.RawValue) bool) {
 
 // checkProvisioned compares the database with its definition.
 func (s *Set) checkProvisioned(ctx context.Context, db string, collections []chunk.Collection) error {
-	have, err := s.Inventory(ctx, db)
+	have, err := s.Definitions(ctx, db)
 	if err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func (s *Set) DropDatabase(ctx context.Context, p chunk.Placement, pace Pace) er
 		return failure.New(failure.Lost, "placement.in_use", "placement %d on shard %s is still granted by %s", p.ID, s.Name(), held[0].Role).
 			WithHint("only a placement that nobody serves from can be dropped")
 	}
-	infos, err := s.Inventory(ctx, p.Database)
+	infos, err := s.Definitions(ctx, p.Database)
 	if err != nil {
 		return err
 	}

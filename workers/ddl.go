@@ -141,7 +141,7 @@ func (w *catalogWork) compare(ctx context.Context) (now shard.CollectionInfo, er
 		if err != nil {
 			return now, err
 		}
-		all, err := set.Inventory(ctx, r.Placement.Database)
+		all, err := set.Definitions(ctx, r.Placement.Database)
 		if err != nil {
 			return now, err
 		}
