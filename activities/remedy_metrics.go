@@ -19,6 +19,7 @@ type RemedyMetrics struct {
 	runs       *prometheus.CounterVec
 	grown      prometheus.Counter
 	stopped    prometheus.Gauge
+	looked     prometheus.Gauge
 }
 
 // NewRemedyMetrics registers them; r may be nil.
@@ -38,9 +39,13 @@ func NewRemedyMetrics(r prometheus.Registerer) *RemedyMetrics {
 		runs:       counter("runs_total", "Remediations that ended, by verdict.", "verdict"),
 		grown:      prometheus.NewCounter(prometheus.CounterOpts{Name: "drover_remediation_plans_grown_total", Help: "Plans that were dearer than what was left of the one before."}),
 		stopped:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "drover_remediation_stopped", Help: "1 while the stop switch is on."}),
+		looked: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "drover_remediation_look_timestamp_seconds",
+			Help: "When this worker last noted a look at the fleet, since 1970; 0: never. What the others show of looks counts only where this is the newest.",
+		}),
 	}
 	if r != nil {
-		r.MustRegister(m.shards, m.held, m.conditions, m.leaseWait, m.operations, m.runs, m.grown, m.stopped)
+		r.MustRegister(m.shards, m.held, m.conditions, m.leaseWait, m.operations, m.runs, m.grown, m.stopped, m.looked)
 	}
 	return m
 }
@@ -75,7 +80,8 @@ func (m *RemedyMetrics) ran(r contract.RemediationRecord) {
 	m.grown.Add(float64(r.Grown))
 }
 
-// watched shows a look at the fleet.
+// watched shows a look at the fleet. The next one may be noted by another worker, and
+// this one goes on to show what it saw: looked tells which is newer.
 func (m *RemedyMetrics) watched(w contract.WatchResult) {
 	s := w.Survey
 	for state, n := range map[string]int{
@@ -104,4 +110,5 @@ func (m *RemedyMetrics) watched(w contract.WatchResult) {
 	if s.Stopped != "" {
 		m.stopped.Set(1)
 	}
+	m.looked.Set(float64(s.Now.UnixMilli()) / 1000)
 }

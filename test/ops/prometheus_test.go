@@ -33,6 +33,7 @@ drover_capture_log_short{shard="a"} 1
 drover_capture_position_age_seconds{shard="a"} 2
 drover_fleet_open_stragglers{shard="a"} 1
 drover_remediation_held_shards{reason="per-hour"} 1
+drover_remediation_look_timestamp_seconds 60
 drover_proxy_held_requests 3
 `
 	calm = `drover_fleet_metadata_up 1
@@ -47,6 +48,7 @@ drover_capture_log_short{shard="a"} 0
 drover_capture_position_age_seconds{shard="a"} 2
 drover_fleet_open_stragglers{shard="a"} 0
 drover_remediation_held_shards{reason="per-hour"} 0
+drover_remediation_look_timestamp_seconds 120
 drover_proxy_held_requests 0
 `
 )
