@@ -234,4 +234,16 @@ func TestCallersAreLearned(t *testing.T) {
 	require.InDelta(t, 90*minute, e.PatienceMS, float64(5*minute))
 	require.InDelta(t, 40*minute, e.SoonestMS, float64(5*minute))
 	require.Equal(t, "till", e.App)
+
+	// Alarms end when an application is mended: what they rest on is counted, and no share of all that ever was.
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(callerCollector{p})
+	families, err := r.Gather()
+	require.NoError(t, err)
+	counted := map[string]float64{}
+	for _, f := range families {
+		counted[f.GetName()] = f.GetMetric()[0].GetCounter().GetValue()
+	}
+	require.InDelta(t, 5, counted["drover_proxy_caller_writes_total"], 0)
+	require.InDelta(t, 1, counted["drover_proxy_caller_unnumbered_writes_total"], 0)
 }

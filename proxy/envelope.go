@@ -243,7 +243,8 @@ func (p *Proxy) reportOnce(ctx context.Context) {
 
 // envelopeDescs describes the metrics of callers, whose number is bounded.
 var (
-	callerUnnumbered = prometheus.NewDesc("drover_proxy_caller_unnumbered_writes_ratio", "Share of a caller's writes that no driver repeats.", []string{"user", "app"}, nil)
+	callerWrites     = prometheus.NewDesc("drover_proxy_caller_writes_total", "Writes of a caller.", []string{"user", "app"}, nil)
+	callerUnnumbered = prometheus.NewDesc("drover_proxy_caller_unnumbered_writes_total", "Writes of a caller that no driver repeats.", []string{"user", "app"}, nil)
 	callerPatience   = prometheus.NewDesc("drover_proxy_caller_patience_seconds", "Longest time from a first refusal to the caller's last try.", []string{"user", "app"}, nil)
 	callerDeadline   = prometheus.NewDesc("drover_proxy_caller_shortest_deadline_seconds", "Shortest maxTimeMS of a caller; 0: none was seen.", []string{"user", "app"}, nil)
 )
@@ -253,6 +254,7 @@ type callerCollector struct{ p *Proxy }
 
 // Describe implements [prometheus.Collector].
 func (c callerCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- callerWrites
 	ch <- callerUnnumbered
 	ch <- callerPatience
 	ch <- callerDeadline
@@ -261,11 +263,12 @@ func (c callerCollector) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements [prometheus.Collector].
 func (c callerCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, e := range c.p.Envelopes() {
-		show := func(d *prometheus.Desc, v float64) {
-			ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, e.User, e.App)
+		show := func(d *prometheus.Desc, kind prometheus.ValueType, v float64) {
+			ch <- prometheus.MustNewConstMetric(d, kind, v, e.User, e.App)
 		}
-		show(callerUnnumbered, float64(e.Unnumbered)/float64(max(1, e.Writes)))
-		show(callerPatience, float64(e.PatienceMS)/1000)
-		show(callerDeadline, float64(e.ShortestMS)/1000)
+		show(callerWrites, prometheus.CounterValue, float64(e.Writes))
+		show(callerUnnumbered, prometheus.CounterValue, float64(e.Unnumbered))
+		show(callerPatience, prometheus.GaugeValue, float64(e.PatienceMS)/1000)
+		show(callerDeadline, prometheus.GaugeValue, float64(e.ShortestMS)/1000)
 	}
 }
