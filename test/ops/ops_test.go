@@ -4,6 +4,7 @@ package ops_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -61,46 +62,37 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// metrics reads the names and types in docs/metrics.md, which another test compares
-// with the code.
-func metrics(t *testing.T) map[string]string {
+// metric is what docs/metrics.md says of one.
+type metric struct {
+	kind   string
+	labels []string
+}
+
+// metrics reads docs/metrics.md, which another test compares with the code.
+func metrics(t *testing.T) map[string]metric {
 	t.Helper()
 
-	out := map[string]string{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `(drover_[a-z_]+)` \\| [a-z]+ \\| ([a-z]+) ").FindAllStringSubmatch(read(t, "docs/metrics.md"), -1) {
-		out[m[1]] = m[2]
+	out := map[string]metric{}
+	row := regexp.MustCompile("(?m)^\\| `(drover_[a-z0-9_]+)` \\| [a-z]+ \\| ([a-z]+) \\| ([a-z_, -]+) \\|")
+	for _, m := range row.FindAllStringSubmatch(read(t, "docs/metrics.md"), -1) {
+		out[m[1]] = metric{m[2], strings.Split(strings.Trim(m[3], "-"), ", ")}
 	}
 	require.NotEmpty(t, out)
 	return out
 }
 
 // named finds metrics in an expression.
-var named = regexp.MustCompile(`drover_[a-z_]+`)
-
-// requireMetrics checks that all metrics of an expression exist.
-func requireMetrics(t *testing.T, known map[string]string, where, expr string) {
-	t.Helper()
-
-	for _, name := range named.FindAllString(expr, -1) {
-		if known[name] != "" && known[name] != "histogram" {
-			continue
-		}
-		base := name
-		for _, suffix := range []string{"_bucket", "_sum", "_count"} {
-			base = strings.TrimSuffix(base, suffix)
-		}
-		require.Equal(t, "histogram", known[base], "%s: there is no metric %s", where, name)
-		require.NotEqual(t, base, name, "%s: %s is a histogram: name its _bucket, _sum or _count", where, name)
-	}
-}
+var named = regexp.MustCompile(`drover_[a-z0-9_]+`)
 
 func TestAlarmsUseMetricsThatExist(t *testing.T) {
 	t.Parallel()
 
 	known := metrics(t)
 	for _, r := range rules(t) {
-		require.Regexp(t, named, r.Expr, r.Alert)
-		requireMetrics(t, known, r.Alert, r.Expr)
+		shown := requireQuery(t, known, r.Alert, r.Expr)
+		for _, m := range shownLabel.FindAllStringSubmatch(r.Annotations["summary"]+r.Annotations["description"], -1) {
+			require.Contains(t, shown, m[1], "%s: its text shows a label that it does not have", r.Alert)
+		}
 		require.Contains(t, []string{"page", "ticket"}, r.Labels["severity"], r.Alert)
 		require.NotEmpty(t, r.Annotations["summary"], r.Alert)
 		require.NotEmpty(t, r.Annotations["description"], r.Alert)
@@ -194,6 +186,7 @@ func TestDashboards(t *testing.T) {
 	t.Parallel()
 
 	known := metrics(t)
+	var queries []map[string]string
 	for _, name := range []string{"fleet", "move", "switch", "proxy", "remediation"} {
 		var d struct {
 			UID    string `json:"uid"`
@@ -202,7 +195,8 @@ func TestDashboards(t *testing.T) {
 				Title   string `json:"title"`
 				GridPos struct{ H, W, X, Y int }
 				Targets []struct {
-					Expr string `json:"expr"`
+					Expr   string `json:"expr"`
+					Legend string `json:"legendFormat"`
 				} `json:"targets"`
 			} `json:"panels"`
 		}
@@ -214,9 +208,13 @@ func TestDashboards(t *testing.T) {
 			require.NotEmpty(t, p.Targets, "%s: %s", name, p.Title)
 			require.LessOrEqual(t, p.GridPos.X+p.GridPos.W, 24, "%s: %s", name, p.Title)
 			for _, target := range p.Targets {
-				require.Regexp(t, named, target.Expr, "%s: %s", name, p.Title)
-				requireMetrics(t, known, name+": "+p.Title, target.Expr)
+				shown := requireQuery(t, known, name+": "+p.Title, target.Expr)
+				for _, m := range legendLabel.FindAllStringSubmatch(target.Legend, -1) {
+					require.Contains(t, shown, m[1], "%s: %s: its legend shows a label that it does not have", name, p.Title)
+				}
+				queries = append(queries, map[string]string{"record": fmt.Sprintf("query%d", len(queries)), "expr": variables.Replace(target.Expr)})
 			}
 		}
 	}
+	requireParsed(t, queries)
 }
