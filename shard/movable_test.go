@@ -53,3 +53,30 @@ func TestWhatCannotBeMovedIsRefused(t *testing.T) {
 	require.True(t, failure.HasCode(shard.CheckMovable("app", []shard.CollectionInfo{of("c", bson.D{{Key: "capped", Value: true}})}), "collection.capped"))
 	require.NoError(t, shard.CheckMovable("app", []shard.CollectionInfo{of("c", bson.D{{Key: "capped", Value: false}})}))
 }
+
+// TestDefinitionsNeedNoStatistics: a server that counts by looking at every document
+// answers a question for statistics too late, over and over.
+func TestDefinitionsNeedNoStatistics(t *testing.T) {
+	t.Parallel()
+	fake, set := newFakeSet(t, 1) // which knows no collStats
+	list := func(items ...bson.D) bson.D {
+		return bson.D{{Key: "cursor", Value: bson.D{{Key: "id", Value: int64(0)}, {Key: "ns", Value: "d.$cmd"}, {Key: "firstBatch", Value: items}}}}
+	}
+	index := func(name string) bson.D {
+		return bson.D{{Key: "v", Value: 2}, {Key: "key", Value: bson.D{{Key: name, Value: 1}}}, {Key: "name", Value: name}}
+	}
+	fake.with(func([]*fakeNode) {
+		fake.replies = map[string]bson.D{
+			"listCollections": list(bson.D{{Key: "name", Value: "large"}, {Key: "type", Value: "collection"}, {Key: "options", Value: bson.D{}}, {Key: "info", Value: bson.D{}}}),
+			"listIndexes":     list(index("_id_"), bson.D{{Key: "spec", Value: index("late")}, {Key: "buildUUID", Value: "u"}}),
+		}
+	})
+	builds, err := set.IndexBuilds(t.Context(), "d")
+	require.NoError(t, err)
+	require.Equal(t, []string{"large.late"}, builds)
+	parked, err := set.ParkTTL(t.Context(), "d")
+	require.NoError(t, err)
+	require.Empty(t, parked)
+	_, err = set.Inventory(t.Context(), "d")
+	require.ErrorContains(t, err, "read statistics")
+}
