@@ -145,10 +145,11 @@ func (a *Activities) setBusy(ctx context.Context, id chunk.MigrationID, busy []v
 	return a.Store.SetBusy(ctx, id, b)
 }
 
-// startVerification keeps where the continuous verification begins: at the last
-// marker of a validation, with what was busy to the end.
+// startVerification keeps where the continuous verification begins: at the first
+// marker of a validation, as a slice that was compared early says nothing of what
+// changed while others were, with what was busy to the end.
 func (a *Activities) startVerification(ctx context.Context, in contract.DirectionInput, res validation.Result) error {
-	offsets, err := a.offsetsOf(ctx, in.From.Shard, res.Last.Marker.Key())
+	offsets, err := a.offsetsOf(ctx, in.From.Shard, res.First.Marker.Key())
 	if err != nil {
 		return err
 	}

@@ -63,6 +63,7 @@ func (r *run) compare(ctx context.Context, collections []string) error {
 	if err := r.newMark(ctx); err != nil {
 		return err
 	}
+	r.result.First = r.mark
 	for _, name := range collections {
 		if err := r.scan(ctx, name); err != nil {
 			return err
@@ -292,7 +293,7 @@ func (r *run) finish() {
 	for _, key := range busy {
 		r.result.Busy = append(r.result.Busy, documentOf(key, r.suspects[key].id))
 	}
-	r.result.Rounds, r.result.Last = r.round+1, r.mark
+	r.result.Rounds = r.round + 1
 }
 
 // report tells how far the validation has come.

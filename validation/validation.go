@@ -204,7 +204,7 @@ type Result struct {
 	Kinds        map[Kind]int64      `json:"kinds,omitempty"`
 	Mismatches   []Mismatch          `json:"mismatches,omitempty"` // the first ones
 	Catalog      []CatalogDifference `json:"catalog,omitempty"`
-	Last         Mark                `json:"-"` // what changed before it is compared, Busy aside
+	First        Mark                `json:"-"` // what changed behind it may have been compared before: a [Watcher] begins there
 	SecondsTaken Seconds             `json:"seconds"`
 }
 
