@@ -91,6 +91,9 @@ func keepFrom(t time.Time, open []metadata.Migration, clones []metadata.Clone) t
 // objects is where the archive lies.
 func (a *Activities) objects() *cdc.Objects { return &cdc.Objects{Client: a.S3, Bucket: a.Bucket} }
 
+// replay reads captured logs from the archive where Kafka no longer has them.
+func (a *Activities) replay() *cdc.Replay { return &cdc.Replay{Log: a.Log, Objects: a.objects()} }
+
 // archivePort keeps the archive's positions in the metadata.
 type archivePort struct{ store *metadata.Store }
 

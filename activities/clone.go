@@ -126,7 +126,7 @@ func (a *Activities) clonePath(ctx context.Context, in contract.CloneInput, base
 
 // checkCloneLog refuses a base whose log no longer reaches back to its start.
 func (a *Activities) checkCloneLog(ctx context.Context, base metadata.Migration) error {
-	replay := &cdc.Replay{Log: a.Log, Objects: a.objects()}
+	replay := a.replay()
 	p, err := partitionOf(base.Source.Database, a.Settings.Partitions)
 	if err != nil {
 		return err

@@ -159,7 +159,7 @@ func (w *cloning) replay(ctx context.Context) error {
 		return err
 	}
 	log := &cloneLog{
-		read: (&cdc.Replay{Log: w.a.Log, Objects: w.a.objects()}).Read, attempt: w.a.Store.Attempt,
+		read: w.a.replay().Read, attempt: w.a.Store.Attempt,
 		place: w.plan.Source, of: w.plan.Base, clone: w.clone.ID, at: w.plan.At,
 	}
 	start := w.plan.Start
@@ -186,7 +186,7 @@ func (w *cloning) replayOne(ctx context.Context, log *cloneLog, start time.Time,
 	if err != nil {
 		return 0, err
 	}
-	seek, err := (&cdc.Replay{Log: w.a.Log, Objects: w.a.objects()}).Seek(ctx, log.place.Shard, p, start.Add(-cloneMargin))
+	seek, err := w.a.replay().Seek(ctx, log.place.Shard, p, start.Add(-cloneMargin))
 	if err != nil {
 		return 0, err
 	}

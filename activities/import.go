@@ -182,7 +182,7 @@ func (a *Activities) importer(ctx context.Context, m metadata.Migration, primary
 	if err != nil {
 		return nil, e, err
 	}
-	start, err := a.findMarker(ctx, m.Source.Shard, startMarker(m).Key())
+	start, err := a.findMarker(ctx, m.Source.Shard, startMarker(m))
 	if err != nil {
 		return nil, e, err
 	}
@@ -205,16 +205,17 @@ func (a *Activities) importer(ctx context.Context, m metadata.Migration, primary
 // search that hangs on its connection is better begun anew.
 const findMarkerFor = 30 * time.Second
 
-// findMarker looks for a marker that was written before. Where it was found it
-// stays: a move asks for its start several times, and each search reads the log.
-func (a *Activities) findMarker(ctx context.Context, name, key string) ([]cdc.Seam, error) {
-	at := seamKey{name, key}
+// findMarker looks for a marker that was written before, in the archive too, at its time
+// or later. Where it was found it stays: a move asks for its start several times, and
+// each search reads the log.
+func (a *Activities) findMarker(ctx context.Context, name string, m chunk.Marker) ([]cdc.Seam, error) {
+	at := seamKey{name, m.Key()}
 	if found, ok := a.seams.Load(at); ok {
 		return found.([]cdc.Seam), nil //nolint:forcetypeassert // as it was stored
 	}
 	ctx, cancel := context.WithTimeout(ctx, findMarkerFor)
 	defer cancel()
-	found, err := a.Log.FindMarker(ctx, name, key, nil)
+	found, err := a.replay().FindMarker(ctx, name, at.marker, m.At)
 	if err != nil {
 		return nil, err
 	}

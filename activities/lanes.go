@@ -333,7 +333,7 @@ func (a *Activities) lanes(ctx context.Context, l leg) (*replication.Lanes, *sha
 			Partitions: a.Settings.Partitions, From: from,
 			Lead: l.lead, Group: l.group, Keep: l.copies, Settled: settled,
 		},
-		Target: applier, Log: a.Log, Sessions: side, Reports: reportsPort{a.Store}, Windows: windows, Definitions: definitions,
+		Target: applier, Log: a.replay(), Sessions: side, Reports: reportsPort{a.Store}, Windows: windows, Definitions: definitions,
 		Fold:                 replication.FoldOptions{SortNewFields: e.from.Shard().Capabilities.SortsNewFields},
 		KeepsEmptyTimestamps: e.to.Shard().Capabilities.KeepsEmptyTimestamps,
 		JoinsWrites:          e.to.Shard().Capabilities.JoinsWrites,
@@ -385,9 +385,11 @@ func (a *Activities) laneStart(ctx context.Context, in leg) (from []int64, w rep
 	}
 	marker := startMarker(m)
 	if in.Direction != 0 {
-		marker = chunk.Marker{Kind: chunk.OpenMarker, Migration: m.Lead, Attempt: in.Direction, Placement: in.From.ID}
+		if marker, err = a.openMarker(ctx, m.Lead, in.Direction, in.From); err != nil {
+			return nil, nil, err
+		}
 	}
-	seams, err := a.findMarker(ctx, in.From.Shard, marker.Key())
+	seams, err := a.findMarker(ctx, in.From.Shard, marker)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -400,6 +402,12 @@ func (a *Activities) laneStart(ctx context.Context, in leg) (from []int64, w rep
 	imp := &bulkimport.Importer{Migration: m.ID, Slices: slicesPort{a.Store}}
 	windows, err := imp.Windows(ctx)
 	return from, windowsPort{windows}, err
+}
+
+// openMarker is where the log of a placement begins that an attempt has opened.
+func (a *Activities) openMarker(ctx context.Context, lead chunk.MigrationID, attempt chunk.AttemptID, opened chunk.Placement) (chunk.Marker, error) {
+	at, err := a.Store.Attempt(ctx, attempt)
+	return chunk.Marker{Kind: chunk.OpenMarker, Migration: lead, Attempt: attempt, Placement: opened.ID, At: at.CreatedAt}, err
 }
 
 // windowsPort gives lanes the import's windows.

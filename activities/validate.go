@@ -149,7 +149,7 @@ func (a *Activities) setBusy(ctx context.Context, id chunk.MigrationID, busy []v
 // marker of a validation, as a slice that was compared early says nothing of what
 // changed while others were, with what was busy to the end.
 func (a *Activities) startVerification(ctx context.Context, in contract.DirectionInput, res validation.Result) error {
-	offsets, err := a.offsetsOf(ctx, in.From.Shard, res.First.Marker.Key())
+	offsets, err := a.offsetsOf(ctx, in.From.Shard, res.First.Marker)
 	if err != nil {
 		return err
 	}
@@ -295,7 +295,7 @@ var _ validation.Log = logPort{}
 
 // Touched implements [validation.Log].
 func (p logPort) Touched(ctx context.Context, from, to validation.Mark, set *validation.Touched) error {
-	seams, err := p.a.findMarker(ctx, p.in.From.Shard, from.Marker.Key())
+	seams, err := p.a.findMarker(ctx, p.in.From.Shard, from.Marker)
 	if err != nil {
 		return err
 	}
@@ -303,7 +303,7 @@ func (p logPort) Touched(ctx context.Context, from, to validation.Mark, set *val
 	if err != nil {
 		return err
 	}
-	return p.a.Log.Read(ctx, p.in.From.Shard, at, seams[at].Offset, func(_ int64, e *event.Event) error {
+	return p.a.replay().Read(ctx, p.in.From.Shard, at, seams[at].Offset, func(_ int64, e *event.Event) error {
 		switch {
 		case e == nil:
 			return nil

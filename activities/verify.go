@@ -86,7 +86,7 @@ func (v *verifier) watcher(ctx context.Context) (*validation.Watcher, error) {
 	}
 	base.Markers = &heartbeatMarks{a: v.a, e: e, in: v.in.DirectionInput}
 	base.TargetDatabase = v.in.To.Database
-	replay := &cdc.Replay{Log: v.a.Log, Objects: v.a.objects()}
+	replay := v.a.replay()
 	v.trail = trailPort{replay, v.in.From.Shard, v.in.From.Database, v.a.logEndsOf}
 	v.other = trailPort{replay, v.in.To.Shard, v.in.To.Database, v.a.Log.EndOffsets}
 	foreign := v.other
@@ -133,8 +133,11 @@ func (v *verifier) begin(ctx context.Context) (s validation.WatchState, err erro
 
 // takeOver begins the verification of a new direction.
 func (v *verifier) takeOver(ctx context.Context) (s validation.WatchState, err error) {
-	open := chunk.Marker{Kind: chunk.OpenMarker, Migration: v.lead(), Attempt: v.in.Direction, Placement: v.in.From.ID}
-	if s.Offsets, err = v.a.offsetsOf(ctx, v.in.From.Shard, open.Key()); err != nil {
+	open, err := v.a.openMarker(ctx, v.lead(), v.in.Direction, v.in.From)
+	if err != nil {
+		return s, err
+	}
+	if s.Offsets, err = v.a.offsetsOf(ctx, v.in.From.Shard, open); err != nil {
 		return s, err
 	}
 	before, err := v.a.Store.Attempt(ctx, v.in.Direction)
@@ -282,8 +285,8 @@ func (a *Activities) unverified(ctx context.Context, in contract.DirectionInput)
 }
 
 // offsetsOf gives where a marker stands in each partition.
-func (a *Activities) offsetsOf(ctx context.Context, shard, key string) (validation.Offsets, error) {
-	seams, err := a.findMarker(ctx, shard, key)
+func (a *Activities) offsetsOf(ctx context.Context, shard string, m chunk.Marker) (validation.Offsets, error) {
+	seams, err := a.findMarker(ctx, shard, m)
 	out := make(validation.Offsets, 0, len(seams))
 	for _, s := range seams {
 		out = append(out, s.Offset)

@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"drover/cdc"
+	"drover/chunk"
 	"drover/event"
 	"drover/internal/failure"
 	"drover/internal/stoppoint"
@@ -163,6 +164,51 @@ func TestReplayHasNoHoleAndNoRepetition(t *testing.T) {
 	}
 	err = replay.Read(t.Context(), b.name, 0, 1<<40, func(int64, *event.Event) error { return errors.New("a record") })
 	require.True(t, failure.HasCode(err, "log.offset_out_of_range"), "%v", err)
+}
+
+// A move that was paused for longer than Kafka keeps its log finds its start marker in the
+// archive; Kafka alone would be searched for it for ever.
+func TestMarkersAreFoundInTheArchive(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	o := objects(t)
+	start(t, b.capture(nil))
+	for range 3 {
+		b.seam(t)
+	}
+	m := chunk.Marker{Kind: chunk.StartMarker, Migration: 9, Placement: 42, At: time.Now()}
+	want := b.find(t, b.marker(t, m))
+	for range 3 {
+		b.seam(t)
+	}
+	ends, err := b.log.EndOffsets(t.Context(), b.name)
+	require.NoError(t, err)
+	positions := &archived{}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- b.archive(o, positions, nil).Run(ctx) }()
+	require.Eventually(t, func() bool { return positions.reached(ends) }, time.Minute, 10*time.Millisecond)
+	cancel()
+	<-done
+	client, err := kgo.NewClient(kgo.SeedBrokers(b.brokers...))
+	require.NoError(t, err)
+	defer client.Close()
+	cut(t, client, b.name, ends)
+	fresh, err := cdc.NewLog(b.brokers) // b.log may still hold what was cut
+	require.NoError(t, err)
+	defer fresh.Close()
+	replay := &cdc.Replay{Log: fresh, Objects: o}
+	ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	got, err := replay.FindMarker(ctx, b.name, m.Key(), m.At)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	newer := chunk.Marker{Kind: chunk.ValidateMarker, Migration: 9, Placement: 42, At: time.Now()}
+	b.marker(t, newer)
+	got, err = replay.FindMarker(ctx, b.name, newer.Key(), newer.At)
+	require.NoError(t, err, "one that is not captured yet is waited for")
+	require.GreaterOrEqual(t, got[0].Offset, ends[0])
 }
 
 // What Kafka dropped before it was archived is a hole that nobody hides.

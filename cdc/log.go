@@ -322,6 +322,12 @@ type Seam struct {
 // searches forward from the given offsets, and waits until it is everywhere. Without
 // offsets it looks back too, from recent to old.
 func (l *Log) FindMarker(ctx context.Context, shard, key string, from []int64) ([]Seam, error) {
+	return l.find(ctx, shard, key, from, nil)
+}
+
+// find is [Log.FindMarker]. What Kafka no longer has is looked through by older, which is
+// given a partition and its first offset there; nil: by nobody.
+func (l *Log) find(ctx context.Context, shard, key string, from []int64, older func(ctx context.Context, partition int32, first int64) (Seam, error)) ([]Seam, error) {
 	end, err := l.EndOffsets(ctx, shard)
 	if err != nil {
 		return nil, err
@@ -337,7 +343,7 @@ func (l *Log) FindMarker(ctx context.Context, shard, key string, from []int64) (
 			if from != nil {
 				seams[p], err = l.forward(ctx, shard, int32(p), from[p], key) //nolint:gosec // a number of partitions
 			} else {
-				seams[p], err = l.around(ctx, shard, int32(p), end[p], key) //nolint:gosec // a number of partitions
+				seams[p], err = l.around(ctx, shard, int32(p), end[p], key, older) //nolint:gosec // a number of partitions
 			}
 			return err
 		})
@@ -363,11 +369,18 @@ func (l *Log) forward(ctx context.Context, shard string, partition int32, from i
 
 // around looks before end and after it at once: a marker of just now is found as
 // soon as it comes, however long the log is.
-func (l *Log) around(ctx context.Context, shard string, partition int32, end int64, key string) (Seam, error) {
+func (l *Log) around(ctx context.Context, shard string, partition int32, end int64, key string, older func(context.Context, int32, int64) (Seam, error)) (Seam, error) {
 	var found Seam
 	var once sync.Once
 	group, ctx := errgroup.WithContext(ctx)
-	for _, look := range []func(context.Context, string, int32, int64, string) (Seam, error){l.forward, l.backward} {
+	back := func(ctx context.Context, shard string, partition int32, end int64, key string) (Seam, error) {
+		seam, first, err := l.backward(ctx, shard, partition, end, key)
+		if err != nil || seam.Seq != 0 || older == nil || first == 0 {
+			return seam, err
+		}
+		return older(ctx, partition, first)
+	}
+	for _, look := range []func(context.Context, string, int32, int64, string) (Seam, error){l.forward, back} {
 		group.Go(func() error {
 			seam, err := look(ctx, shard, partition, end, key)
 			if err != nil || seam.Seq == 0 {
@@ -380,14 +393,14 @@ func (l *Log) around(ctx context.Context, shard string, partition int32, end int
 	return found, ended(group.Wait())
 }
 
-// backward looks through stretches of growing length before end; Seq is 0 when
-// the marker is in none.
-func (l *Log) backward(ctx context.Context, shard string, partition int32, end int64, key string) (Seam, error) {
+// backward looks through stretches of growing length before end, to the first offset
+// that Kafka has; Seq is 0 when the marker is in none.
+func (l *Log) backward(ctx context.Context, shard string, partition int32, end int64, key string) (seam Seam, first int64, err error) {
 	starts, err := l.StartOffsets(ctx, shard)
 	if err != nil {
-		return Seam{}, err
+		return seam, 0, err
 	}
-	first := starts[partition]
+	first = starts[partition]
 	held := l.heldFrom(tailKey{shard, partition})
 	for to, length := end, int64(1024); to > first; length *= 4 {
 		from := max(first, to-length)
@@ -401,11 +414,11 @@ func (l *Log) backward(ctx context.Context, shard string, partition int32, end i
 			}
 		})
 		if err != nil || found.Seq != 0 {
-			return found, err
+			return found, first, err
 		}
 		to = from
 	}
-	return Seam{}, nil
+	return seam, first, nil
 }
 
 // marks reports whether e is the marker.

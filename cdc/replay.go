@@ -3,6 +3,7 @@ package cdc
 import (
 	"context"
 	"errors"
+	"time"
 
 	"drover/chunk"
 	"drover/event"
@@ -48,6 +49,32 @@ func (r *Replay) Read(ctx context.Context, shard string, partition int32, from i
 			return err
 		}
 	}
+}
+
+// FindMarker is [Log.FindMarker] for a marker that was written at a time or later: what
+// Kafka no longer has is looked for in the archive.
+func (r *Replay) FindMarker(ctx context.Context, shard, key string, since time.Time) ([]Seam, error) {
+	return r.Log.find(ctx, shard, key, nil, func(ctx context.Context, partition int32, first int64) (found Seam, err error) {
+		topic := chunk.Topic(shard)
+		id, err := r.Log.topicID(ctx, topic)
+		if err != nil {
+			return found, err
+		}
+		from, ok, err := r.Objects.seek(ctx, topic, id, partition, since.Add(-seekSlack))
+		if err != nil || !ok || from >= first {
+			return found, err
+		}
+		err = r.Read(ctx, shard, partition, from, func(offset int64, e *event.Event) error {
+			if marks(e, key) {
+				found = Seam{Offset: offset, Seq: e.Seq, Time: e.ClusterTime}
+			}
+			if found.Seq != 0 || offset >= first-1 {
+				return ErrStop
+			}
+			return nil
+		})
+		return found, err
+	})
 }
 
 // stopRead is an error of the callback, which must not be taken for the log's.
