@@ -80,7 +80,7 @@ func (b Bucket) getRange(ctx context.Context, key string, offset, length int64) 
 		return nil, err
 	}
 	if int64(len(content)) != length {
-		return nil, fmt.Errorf("read s3 object %s: %d bytes from %d instead of %d", key, len(content), offset, length)
+		return nil, damaged(key, fmt.Sprintf("it has %d bytes from %d on instead of %d", len(content), offset, length))
 	}
 	return content, nil
 }
@@ -91,6 +91,9 @@ func (b Bucket) read(ctx context.Context, in *s3.GetObjectInput) ([]byte, error)
 	if isNoObject(err) {
 		return nil, failure.New(failure.Invalid, "import.object_missing", "read s3 object %s: %w", *in.Key, err).
 			WithHint("a stored slice lost its object: abort this migration and start another one")
+	}
+	if api, ok := errors.AsType[smithy.APIError](err); ok && api.ErrorCode() == "InvalidRange" {
+		return nil, damaged(*in.Key, "it ends before "+aws.ToString(in.Range))
 	}
 	if err != nil {
 		return nil, b.refusal(err, "read", *in.Key)

@@ -195,10 +195,25 @@ func loadManifest(ctx context.Context, b Bucket, s Slice) (Manifest, error) {
 	same := m.Version == manifestVersion && m.Migration == s.Migration && m.Collection == s.Collection && m.Slice == s.Number &&
 		m.Documents == s.Object.Documents && m.Bytes == s.Object.Bytes && m.SHA256 == hex.EncodeToString(s.Object.Hash) &&
 		m.From == Time(s.Object.From) && m.To == Time(s.Object.To) && bytes.Equal(m.Lo, s.Lo) && bytes.Equal(m.Hi, s.Hi)
-	if !same {
+	if !same || !m.tiled() {
 		return m, damaged(s.Object.Key, "its manifest is not the one that was recorded")
 	}
 	return m, nil
+}
+
+// tiled reports whether the frames lie one behind the other, in order, and together hold
+// what the object does. Whoever reads them relies on it.
+func (m Manifest) tiled() bool {
+	var end int64
+	var documents Documents
+	var size Bytes
+	for n, f := range m.Frames {
+		if f.Offset != end || f.Length <= 0 || f.Documents <= 0 || f.Bytes <= 0 || n > 0 && bytes.Compare(m.Frames[n-1].First, f.First) > 0 {
+			return false
+		}
+		end, documents, size = end+f.Length, documents+f.Documents, size+f.Bytes
+	}
+	return documents == m.Documents && size == m.Bytes
 }
 
 // damaged is an object that is not what was stored.
@@ -229,8 +244,8 @@ func (f Frame) open(decoder *zstd.Decoder, key string, order Order, compressed [
 		entries = append(entries, entry{k, doc})
 		raw = rest
 	}
-	if Documents(len(entries)) != f.Documents {
-		return nil, damaged(key, fmt.Sprintf("%d documents in the frame at %d", len(entries), f.Offset))
+	if Documents(len(entries)) != f.Documents || string(entries[0].key) != string(f.First) {
+		return nil, damaged(key, fmt.Sprintf("%d documents in the frame at %d, or another first one", len(entries), f.Offset))
 	}
 	return entries, nil
 }

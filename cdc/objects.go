@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go"
 	"github.com/klauspost/compress/zstd"
 
 	"drover/event"
@@ -120,7 +121,7 @@ func (o *Objects) manifest(ctx context.Context, topic, topicID string, partition
 	if err := json.Unmarshal(text, &m); err != nil {
 		return m, whole.damaged("its manifest %s cannot be read: %w", key, err)
 	}
-	if s.first != m.First || s.last != m.Last || len(m.Blocks) == 0 {
+	if s.first != m.First || s.last != m.Last || m.Topic != topic || m.TopicID != topicID || m.Partition != partition || !m.tiled() {
 		return m, whole.damaged("manifest %s is of another segment", key)
 	}
 	return m, nil
@@ -144,6 +145,10 @@ func (o *Objects) get(ctx context.Context, key string, from *int64) (io.ReadClos
 	if _, gone := errors.AsType[*types.NoSuchKey](err); gone {
 		return nil, failure.New(failure.Mismatch, "archive.missing", "object %s is not in bucket %s any more: %w", key, o.Bucket, err).
 			WithHint("restore the object from a copy of the bucket; without it the log before it cannot be replayed: copy the chunks again that need it")
+	}
+	if api, ok := errors.AsType[smithy.APIError](err); ok && api.ErrorCode() == "InvalidRange" {
+		return nil, failure.New(failure.Mismatch, "archive.damaged", "object %s in bucket %s ends before %s: %w", key, o.Bucket, aws.ToString(in.Range), err).
+			WithHint("restore the object from a copy, or copy the chunk again")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("get %s: %w", key, err)

@@ -1,6 +1,9 @@
 package cdc
 
 import (
+	"bytes"
+	"encoding/json"
+	"slices"
 	"testing"
 	"time"
 
@@ -94,9 +97,73 @@ func TestMissingAndBrokenObjectsAreNamed(t *testing.T) {
 	require.True(t, failure.HasCode(err, "archive.missing"), "%v", err)
 	require.False(t, failure.Is(err, failure.Transient))
 
-	m.First, m.Last = 10, 19
 	_, err = o.put(t.Context(), nil, Manifest{Topic: m.Topic, TopicID: m.TopicID, First: 20, Last: 29}) // without blocks
 	require.NoError(t, err)
 	_, _, err = o.find(t.Context(), "drover.log.a", "id", 0, 25)
 	require.True(t, failure.HasCode(err, "archive.damaged"), "%v", err)
+}
+
+// TestManifestOfNoSegmentIsDamage: what readers rely on is seen before they do. A length
+// below zero ended the worker that met it, and a place behind the end was asked for again
+// for ever.
+func TestManifestOfNoSegmentIsDamage(t *testing.T) {
+	t.Parallel()
+
+	b := testkit.S3(t)
+	o := &Objects{Bucket: b.Bucket, Client: s3.New(s3.Options{
+		Region: b.Region, BaseEndpoint: &b.Endpoint, UsePathStyle: true,
+		Credentials: credentials.NewStaticCredentialsProvider(b.AccessKey, b.SecretKey, ""),
+	})}
+	s, err := newSegment("drover.log.a", "id", 0)
+	require.NoError(t, err)
+	for offset := range int64(40) {
+		value, err := (&event.Event{Seq: offset + 1, Op: event.Insert, Document: make([]byte, 100<<10)}).Encode()
+		require.NoError(t, err)
+		require.NoError(t, s.add(offset, value))
+	}
+	body, good := s.finish()
+	require.Greater(t, len(good.Blocks), 2)
+	read := func() error {
+		m, ok, err := o.find(t.Context(), "drover.log.a", "id", 0, 35)
+		require.True(t, ok || err != nil)
+		if err != nil {
+			return err
+		}
+		return o.read(t.Context(), m, 35, func(int64, *event.Event) error { return nil })
+	}
+	for name, spoil := range map[string]func(m *Manifest){
+		"":                  func(*Manifest) {},
+		"length below zero": func(m *Manifest) { m.Blocks[len(m.Blocks)-1].Length *= -1 },
+		"endless":           func(m *Manifest) { m.Blocks[2].Length = 1 << 60 },
+		"elsewhere":         func(m *Manifest) { m.Blocks[2].Position = 1 << 40 },
+		"before the start":  func(m *Manifest) { m.Blocks[2].Position *= -1 },
+		"another order":     func(m *Manifest) { m.Blocks[1], m.Blocks[2] = m.Blocks[2], m.Blocks[1] },
+		"behind the end":    func(m *Manifest) { m.Blocks[2].Offset = 1000 },
+		"one is left out":   func(m *Manifest) { m.Blocks = m.Blocks[1:] },
+		"of another topic":  func(m *Manifest) { m.Topic = "drover.log.b" },
+	} {
+		m := good
+		m.Blocks = slices.Clone(good.Blocks)
+		spoil(&m)
+		about, err := json.Marshal(m)
+		require.NoError(t, err)
+		put(t, o, "segments/"+span(0, 39)+".zst", body)
+		put(t, o, "manifests/"+span(0, 39)+".json", about)
+		require.Equal(t, name != "", failure.HasCode(read(), "archive.damaged"), name)
+	}
+	about, err := json.Marshal(good)
+	require.NoError(t, err)
+	put(t, o, "manifests/"+span(0, 39)+".json", about)
+	for _, length := range []int64{good.Blocks[1].Position, good.Bytes - 1} { // before the block that is read, and in its middle
+		put(t, o, "segments/"+span(0, 39)+".zst", body[:length])
+		require.True(t, failure.HasCode(read(), "archive.damaged"), "cut at %d", length)
+	}
+}
+
+// put stores an object of a partition as it is.
+func put(t *testing.T, o *Objects, name string, body []byte) {
+	t.Helper()
+	key := o.folder("drover.log.a", "id", 0) + name
+	_, err := o.Client.PutObject(t.Context(), &s3.PutObjectInput{Bucket: &o.Bucket, Key: &key, Body: bytes.NewReader(body)})
+	require.NoError(t, err)
 }

@@ -112,6 +112,20 @@ func (s *segment) finish() ([]byte, Manifest) {
 // size is about how large the segment is by now.
 func (s *segment) size() int64 { return int64(len(s.body) + len(s.block)) }
 
+// tiled reports whether the blocks lie one behind the other, in order, and are the whole
+// segment. Whoever reads them relies on it.
+func (m *Manifest) tiled() bool {
+	const most = 2 * (blockBytes + maxRecordBytes) // nothing grows so much by being compressed
+	end, after := int64(0), m.First-1
+	for _, b := range m.Blocks {
+		if b.Position != end || b.Length <= 0 || b.Length > most || b.Offset <= after || b.Offset > m.Last {
+			return false
+		}
+		end, after = end+b.Length, b.Offset
+	}
+	return len(m.Blocks) > 0 && m.Blocks[0].Offset == m.First && end == m.Bytes && m.Count == m.Last-m.First+1
+}
+
 // start gives the index of the block that holds offset.
 func (m *Manifest) start(offset int64) int {
 	i := 0
