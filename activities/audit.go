@@ -2,6 +2,7 @@ package activities
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
@@ -37,8 +38,8 @@ func (a *Activities) AuditChunk(ctx context.Context, in contract.DirectionInput)
 	return out, err
 }
 
-// Audit audits one direction. Of a split or merge it lists the definitions: its
-// counts belong to several sources, which no marker separates at once.
+// Audit audits one direction. The targets of a split or merge are counted together, and so
+// are its sources.
 func (a *Activities) Audit(ctx context.Context, in contract.DirectionInput) (r validation.AuditResult, err error) {
 	all, err := a.legs(ctx, in)
 	if err != nil {
@@ -49,32 +50,49 @@ func (a *Activities) Audit(ctx context.Context, in contract.DirectionInput) (r v
 		return r, err
 	}
 	auditor := &validation.Auditor{Expected: names(catalog), HashUpTo: auditHashUpTo, Settings: validation.Settings{Few: maxBusy}}
+	var source, target *validation.Asked
+	sources := placements(all, func(l leg) chunk.Placement { return l.From })
+	for _, p := range sources {
+		set, err := a.Sides.Set(ctx, p.Shard)
+		if err != nil {
+			return r, err
+		}
+		reader, _, err := set.Reader(ctx, in.PrimaryReads)
+		if err != nil {
+			return r, err
+		}
+		source = &validation.Asked{Database: reader.Database(p.Database), Preference: readpref.SecondaryPreferred()}
+		auditor.Sources = append(auditor.Sources, source)
+	}
+	for _, p := range placements(all, func(l leg) chunk.Placement { return l.To }) {
+		set, err := a.Sides.Set(ctx, p.Shard)
+		if err != nil {
+			return r, err
+		}
+		reader, err := set.Client(chunk.ReaderUser)
+		if err != nil {
+			return r, err
+		}
+		target = &validation.Asked{Database: reader.Database(p.Database)}
+		auditor.Targets = append(auditor.Targets, target)
+	}
 	for _, l := range all {
 		e, err := a.ends(ctx, l.DirectionInput)
 		if err != nil {
 			return r, err
 		}
-		source, _, err := e.from.Reader(ctx, in.PrimaryReads)
-		if err != nil {
-			return r, err
+		auditor.Feeds = append(auditor.Feeds, validation.Feed{
+			Markers: ownMarks{a, e, l.DirectionInput}, Log: logPort{a, l.DirectionInput}, Database: l.From.Database,
+			Source: slices.IndexFunc(sources, func(p chunk.Placement) bool { return p.ID == l.From.ID }),
+		})
+	}
+	if len(all) == 1 && a.Proxy != nil {
+		keys := make(map[string]string, len(catalog))
+		for _, c := range catalog {
+			keys[c.Name] = c.ShardKey
 		}
-		target, err := e.to.Client(chunk.ReaderUser)
-		if err != nil {
-			return r, err
-		}
-		auditor.Sources = append(auditor.Sources, &validation.Asked{Database: source.Database(l.From.Database), Preference: readpref.SecondaryPreferred()})
-		auditor.Targets = append(auditor.Targets, &validation.Asked{Database: target.Database(l.To.Database)})
-		if len(all) == 1 {
-			if a.Proxy != nil {
-				keys := make(map[string]string, len(catalog))
-				for _, c := range catalog {
-					keys[c.Name] = c.ShardKey
-				}
-				auditor.Canaries = &validation.Proxied{
-					Proxy: a.Proxy.Database(databaseOf(in.Chunk)), Source: source.Database(l.From.Database), Target: target.Database(l.To.Database), ShardKeys: keys,
-				}
-			}
-			auditor.Markers, auditor.Log, auditor.Database = ownMarks{a, e, l.DirectionInput}, logPort{a, l.DirectionInput}, l.From.Database
+		auditor.Canaries = &validation.Proxied{
+			Proxy: a.Proxy.Database(databaseOf(in.Chunk)), Source: source.Database, Target: target.Database, ShardKeys: keys,
 		}
 	}
 	return auditor.Run(ctx)

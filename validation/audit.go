@@ -41,9 +41,7 @@ func plus(a, b Sum) Sum { return Sum{a.Documents + b.Documents, a.Bytes + b.Byte
 // meanwhile. Several targets together must hold what the sources hold.
 type Auditor struct {
 	Sources, Targets []Questions
-	Markers          Markers // nil: only definitions are listed
-	Log              Log
-	Database         string // the source's physical one
+	Feeds            []Feed // one for each pair of a source and a target with lanes between them; none: only definitions are listed
 	Settings         Settings
 	// Expected are the collections that the metadata knows.
 	Expected []string
@@ -52,6 +50,14 @@ type Auditor struct {
 	HashUpTo int64
 	// Canaries are read through a proxy; nil: none.
 	Canaries Canaries
+}
+
+// Feed is the log that lanes bring from a source to a target.
+type Feed struct {
+	Markers  Markers // of the pair
+	Log      Log     // of the source
+	Database string  // the source's physical one
+	Source   int     // in [Auditor.Sources]
 }
 
 // AuditResult is what an audit found.
@@ -76,7 +82,7 @@ func (a *Auditor) Run(ctx context.Context) (AuditResult, error) {
 	if err := whole.listings(ctx, &r); err != nil {
 		return r, err
 	}
-	if a.Markers == nil {
+	if len(a.Feeds) == 0 {
 		return r, nil
 	}
 	for _, c := range whole.Expected {
@@ -84,7 +90,7 @@ func (a *Auditor) Run(ctx context.Context) (AuditResult, error) {
 			return r, fmt.Errorf("audit %s: %w", c, err)
 		}
 	}
-	if whole.HashUpTo > 0 && r.Documents <= whole.HashUpTo && len(whole.Sources) == 1 && len(whole.Targets) == 1 {
+	if whole.HashUpTo > 0 && r.Documents <= whole.HashUpTo && len(whole.Feeds) == 1 {
 		if err := whole.hashes(ctx, &r); err != nil {
 			return r, err
 		}
@@ -149,26 +155,26 @@ func (a *Auditor) name(i int) string {
 // the next try, until nothing else has changed.
 func (a *Auditor) sums(ctx context.Context, collection string, r *AuditResult) error {
 	without := map[docKey]bson.RawValue{}
-	mark, err := a.mark(ctx)
+	marks, err := a.mark(ctx)
 	if err != nil {
 		return err
 	}
 	for round := 1; ; round++ {
 		ids := slices.Collect(maps.Values(without))
-		source, err := total(ctx, a.Sources, collection, mark.At, ids)
+		source, err := total(ctx, a.Sources, collection, a.since(marks), ids)
 		if err != nil {
 			return fmt.Errorf("the source: %w", err)
 		}
-		target, err := total(ctx, a.Targets, collection, bson.Timestamp{}, ids)
+		target, err := total(ctx, a.Targets, collection, make([]bson.Timestamp, len(a.Targets)), ids)
 		if err != nil {
 			return fmt.Errorf("the target: %w", err)
 		}
-		from := mark
-		if mark, err = a.mark(ctx); err != nil {
+		from := marks
+		if marks, err = a.mark(ctx); err != nil {
 			return err
 		}
-		touched := NewTouched(a.Database, a.Settings.Suspects)
-		if err := a.Log.Touched(ctx, from, mark, touched); err != nil {
+		touched, err := a.touched(ctx, from, marks, a.Settings.Suspects)
+		if err != nil {
 			return err
 		}
 		fresh := 0
@@ -195,20 +201,58 @@ func (a *Auditor) sums(ctx context.Context, collection string, r *AuditResult) e
 	}
 }
 
-// mark writes a marker that the lane of the placement has passed.
-func (a *Auditor) mark(ctx context.Context) (Mark, error) {
-	m, err := a.Markers.Write(ctx)
-	if err == nil {
-		err = a.Markers.Passed(ctx, m)
+// mark writes a marker for each feed, which its lane has passed.
+func (a *Auditor) mark(ctx context.Context) ([]Mark, error) {
+	marks := make([]Mark, len(a.Feeds))
+	for i, f := range a.Feeds {
+		var err error
+		if marks[i], err = f.Markers.Write(ctx); err != nil {
+			return nil, err
+		}
 	}
-	return m, err
+	for i, f := range a.Feeds {
+		if err := f.Markers.Passed(ctx, marks[i]); err != nil {
+			return nil, err
+		}
+	}
+	return marks, nil
+}
+
+// since gives what each source must have seen: all of its feeds' marks. Times of
+// different sources say nothing of each other.
+func (a *Auditor) since(marks []Mark) []bson.Timestamp {
+	out := make([]bson.Timestamp, len(a.Sources))
+	for i, f := range a.Feeds {
+		if marks[i].At.After(out[f.Source]) {
+			out[f.Source] = marks[i].At
+		}
+	}
+	return out
+}
+
+// touched gives what changed on any source between the marks of each feed: the lanes
+// of one feed say nothing of what others bring.
+func (a *Auditor) touched(ctx context.Context, from, to []Mark, limit int) (*Touched, error) {
+	all := NewTouched("", limit)
+	for i, f := range a.Feeds {
+		some := NewTouched(f.Database, limit)
+		if err := f.Log.Touched(ctx, from[i], to[i], some); err != nil {
+			return nil, err
+		}
+		maps.Copy(all.docs, some.docs)
+		all.overflow = all.overflow || some.overflow
+		if some.ddl != nil {
+			all.ddl = some.ddl
+		}
+	}
+	return all, nil
 }
 
 // total adds up the sums of one side's placements.
-func total(ctx context.Context, sides []Questions, collection string, since bson.Timestamp, without []bson.RawValue) (map[string]Sum, error) {
+func total(ctx context.Context, sides []Questions, collection string, since []bson.Timestamp, without []bson.RawValue) (map[string]Sum, error) {
 	out := map[string]Sum{}
-	for _, side := range sides {
-		some, err := side.Sums(ctx, collection, since, without)
+	for i, side := range sides {
+		some, err := side.Sums(ctx, collection, since[i], without)
 		if err != nil {
 			return nil, err
 		}
@@ -260,8 +304,8 @@ func (a *Auditor) hashes(ctx context.Context, r *AuditResult) error {
 	if err != nil {
 		return err
 	}
-	touched := NewTouched(a.Database, 1)
-	if err := a.Log.Touched(ctx, from, to, touched); err != nil || touched.Len() > 0 || touched.overflow {
+	touched, err := a.touched(ctx, from, to, 1)
+	if err != nil || touched.Len() > 0 || touched.overflow {
 		return err
 	}
 	r.Hashed = true

@@ -77,7 +77,7 @@ func (a *asked) Hash(context.Context) (map[string]string, error) {
 func (w *world) auditor(expected ...string) *validation.Auditor {
 	return &validation.Auditor{
 		Sources: []validation.Questions{&asked{w: w, store: w.source}}, Targets: []validation.Questions{&asked{w: w, store: w.target}},
-		Markers: w, Log: w, Database: database, Expected: expected, HashUpTo: 1000,
+		Feeds: []validation.Feed{{Markers: w, Log: w, Database: database}}, Expected: expected, HashUpTo: 1000,
 	}
 }
 
@@ -159,6 +159,105 @@ func TestMutationsAreCaught(t *testing.T) {
 			require.True(t, audit.Hashed, "nothing changes here")
 		})
 	}
+}
+
+// TestAuditCountsTheWholeOfASplit: a filter that is off by one is the same in the import
+// and in the validation of every part, as all of them place documents by it. What a border
+// loses, or gives to both sides, shows where the parts are counted together.
+func TestAuditCountsTheWholeOfASplit(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		left, right func(v int) bool
+		busy, wrong bool
+	}{
+		"exact":                {func(v int) bool { return v < 50 }, func(v int) bool { return v >= 50 }, false, false},
+		"exact, under writes":  {func(v int) bool { return v < 50 }, func(v int) bool { return v >= 50 }, true, false},
+		"the border is lost":   {func(v int) bool { return v < 50 }, func(v int) bool { return v > 50 }, false, true},
+		"lost, under writes":   {func(v int) bool { return v < 50 }, func(v int) bool { return v > 50 }, true, true},
+		"the border on both":   {func(v int) bool { return v <= 50 }, func(v int) bool { return v >= 50 }, false, true},
+		"another one is there": {func(v int) bool { return v < 49 }, func(v int) bool { return v >= 50 }, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld()
+			right := store{}
+			for v := range 100 {
+				w.source.put("c", doc(v, v))
+				if tc.left(v) {
+					w.target.put("c", doc(v, v))
+				}
+				if tc.right(v) {
+					right.put("c", doc(v, v))
+				}
+			}
+			w.follow(t)
+			a := w.auditor("c")
+			a.Targets = append(a.Targets, &asked{w: w, store: right})
+			a.Feeds = append(a.Feeds, a.Feeds[0])
+			n := 0
+			if tc.busy {
+				a.Targets[1].(*asked).onSums = func() {
+					n++
+					w.write(event.Replace, doc(n%5, 1000+n))
+				}
+			}
+			r, err := a.Run(t.Context())
+			require.NoError(t, err)
+			require.EqualValues(t, 100-r.LeftOut, r.Documents)
+			require.Empty(t, r.Approximate)
+			require.Equal(t, tc.wrong, len(r.Differences) > 0, "%v", r)
+		})
+	}
+}
+
+// TestAuditCountsTheWholeOfAMerge: each source has a log and a clock of its own.
+func TestAuditCountsTheWholeOfAMerge(t *testing.T) {
+	t.Parallel()
+	for _, wrong := range []bool{false, true} {
+		t.Run(fmt.Sprint(wrong), func(t *testing.T) {
+			t.Parallel()
+			w, other := newWorld(), newWorld()
+			for i := range 30 {
+				w.both("c", doc(i, i))
+				other.source.put("c", doc(1000+i, i))
+				if !wrong || i != 7 {
+					other.target.put("c", doc(1000+i, i))
+				}
+			}
+			w.follow(t)
+			other.follow(t)
+			for range 5 { // its log is longer
+				other.write(event.Replace, doc(1001, 1))
+			}
+			a := w.auditor("c")
+			seen := &since{asked: asked{w: other, store: other.source}}
+			a.Sources = append(a.Sources, seen)
+			a.Targets = append(a.Targets, &asked{w: other, store: other.target})
+			a.Feeds = append(a.Feeds, validation.Feed{Markers: other, Log: other, Database: database, Source: 1})
+			n := 0
+			a.Targets[0].(*asked).onSums = func() {
+				n++
+				other.write(event.Replace, doc(1000+n%3, 2000+n))
+			}
+			r, err := a.Run(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, 3, r.LeftOut)
+			require.Equal(t, wrong, len(r.Differences) > 0, "%v", r)
+			require.Greater(t, seen.at.I, uint32(5), "a time of its own log")
+		})
+	}
+}
+
+// since notes what sums must have seen.
+type since struct {
+	asked
+	at bson.Timestamp
+}
+
+// Sums implements [validation.Questions].
+func (s *since) Sums(ctx context.Context, collection string, at bson.Timestamp, without []bson.RawValue) (map[string]validation.Sum, error) {
+	s.at = at
+	return s.asked.Sums(ctx, collection, at, without)
 }
 
 // TestAuditUnderWrites: what changes is left out until the rest stands still; what

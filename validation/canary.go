@@ -60,8 +60,8 @@ func (a *Auditor) sing(ctx context.Context, r *AuditResult) error {
 	if err != nil {
 		return err
 	}
-	touched := NewTouched(a.Database, a.Settings.Suspects)
-	if err := a.Log.Touched(ctx, from, to, touched); err != nil {
+	touched, err := a.touched(ctx, from, to, a.Settings.Suspects)
+	if err != nil {
 		return err
 	}
 	for key, what := range differ {
