@@ -3,8 +3,10 @@ package validation_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -343,6 +345,58 @@ func TestValidationOnServers(t *testing.T) {
 		validation.DifferentValue: 1, validation.DifferentType: 1, validation.DifferentOrder: 1, validation.MissingDocument: 2, validation.ExtraDocument: 1,
 	}, result.Kinds, "%v", result.Mismatches)
 	stop()
+}
+
+// TestServersAnswerAnAudit: equal contents have equal sums through each index that can be
+// walked, a type that was dropped shows, and what changes is left out. An index that is
+// hidden is none that can be named: the audit of a collection with one never ended.
+func TestServersAnswerAnAudit(t *testing.T) {
+	t.Parallel()
+	client := connect(t)
+	var both []*validation.Asked
+	var docs []any
+	for n, id := range everyID() {
+		docs = append(docs, bson.D{{Key: "_id", Value: id}, {Key: "a", Value: n % 7}, {Key: "b", Value: fmt.Sprint(n)}, {Key: "list", Value: bson.A{n, "x"}}})
+	}
+	for _, name := range []string{"audit_source", "audit_target"} {
+		db := client.Database(name)
+		_, err := db.Collection("c").InsertMany(t.Context(), docs)
+		require.NoError(t, err)
+		for key, more := range map[string]*options.IndexOptionsBuilder{
+			"a": options.Index(), "b": options.Index().SetSparse(true), "list": options.Index(),
+			"n": options.Index().SetPartialFilterExpression(bson.D{{Key: "a", Value: bson.D{{Key: "$gt", Value: 3}}}}),
+			"h": options.Index().SetHidden(true),
+		} {
+			_, err := db.Collection("c").Indexes().CreateOne(t.Context(), mongo.IndexModel{Keys: bson.D{{Key: key, Value: 1}}, Options: more.SetName(key)})
+			require.NoError(t, err)
+		}
+		both = append(both, &validation.Asked{Database: db})
+	}
+	sums := func(without ...bson.RawValue) (out [2]map[string]validation.Sum) {
+		for i, q := range both {
+			var err error
+			out[i], err = q.Sums(t.Context(), "c", bson.Timestamp{}, without)
+			require.NoError(t, err)
+		}
+		return out
+	}
+	got := sums()
+	require.Equal(t, got[0], got[1])
+	ways := map[string]bool{}
+	for way := range got[0] {
+		name, _, _ := strings.Cut(way, "/")
+		ways[name] = true
+	}
+	require.Equal(t, map[string]bool{"_id_": true, "a": true, "b": true, "list": true, "n": true}, ways)
+	id := bson.NewObjectID()
+	_, err := both[0].Database.Collection("c").InsertOne(t.Context(), bson.D{{Key: "_id", Value: id}})
+	require.NoError(t, err)
+	got = sums()
+	require.NotEqual(t, got[0], got[1])
+	_, value, err := bson.MarshalValue(id)
+	require.NoError(t, err)
+	got = sums(bson.RawValue{Type: bson.TypeObjectID, Value: value})
+	require.Equal(t, got[0], got[1], "what changes is left out")
 }
 
 // writer changes documents of c, of which the upper half stays at rest, until

@@ -122,8 +122,9 @@ func (q *Asked) Sums(ctx context.Context, collection string, since bson.Timestam
 	for _, spec := range specs {
 		name, _ := spec.Lookup("name").StringValueOK()
 		key, _ := spec.Lookup("key").DocumentOK()
+		hidden, _ := spec.Lookup("hidden").BooleanOK()
 		first, err := key.IndexErr(0)
-		if err != nil {
+		if err != nil || hidden { // MongoDB takes no hint of a hidden index
 			continue
 		}
 		if _, number := first.Value().AsFloat64OK(); !number || first.Key() == "$**" {
