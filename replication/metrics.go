@@ -10,6 +10,8 @@ import (
 type Metrics struct {
 	events    prometheus.Counter
 	docs      prometheus.Counter
+	changed   prometheus.Counter
+	written   prometheus.Counter
 	latency   prometheus.Histogram
 	batchSize prometheus.Histogram
 	commit    prometheus.Histogram
@@ -35,6 +37,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		events:    counter("events_total", "Events applied to a target."),
 		docs:      counter("documents_total", "Documents written to a target; several events of one document in a batch make one."),
+		changed:   counter("change_bytes_total", "Bytes of the changes that were applied: documents, descriptions of updates, keys of deletes."),
+		written:   counter("written_bytes_total", "Bytes of the documents and keys that were written to a target for them. Documents are written whole: divided by the bytes of the changes this is the write amplification."),
 		latency:   histogram("latency_seconds", "From the write on the source to its effect on the target.", prometheus.ExponentialBuckets(0.001, 2, 16)),
 		batchSize: histogram("batch_events", "Events of one transaction.", prometheus.ExponentialBuckets(1, 2, 12)),
 		commit:    histogram("batch_seconds", "From the first try of a transaction to its end.", prometheus.ExponentialBuckets(0.001, 2, 16)),
@@ -49,7 +53,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		followed:  counter("ddl_followed_total", "Changes of indexes and options that were made on a target too."),
 	}
 	if r != nil {
-		r.MustRegister(m.events, m.docs, m.latency, m.batchSize, m.commit, m.retries, m.conflicts, m.parked, m.unparked,
+		r.MustRegister(m.events, m.docs, m.changed, m.written, m.latency, m.batchSize, m.commit, m.retries, m.conflicts, m.parked, m.unparked,
 			m.unchanged, m.missed, m.diverged, m.poison, m.followed)
 	}
 	return m
@@ -60,6 +64,7 @@ func (m *Metrics) batch(b *batch, docs []*document, took time.Duration) {
 	now := time.Now()
 	for _, it := range b.items {
 		m.latency.Observe(now.Sub(it.event.Wall).Seconds())
+		m.changed.Add(float64(len(it.event.Key) + len(it.event.Document) + len(it.event.Change)))
 	}
 	m.events.Add(float64(len(b.items)))
 	if len(b.items) > 0 {
@@ -72,6 +77,7 @@ func (m *Metrics) batch(b *batch, docs []*document, took time.Duration) {
 			m.unchanged.Inc()
 		} else {
 			written++
+			m.written.Add(float64(len(d.id.Value) + len(d.now)))
 		}
 		m.missed.Add(float64(d.missed))
 	}
