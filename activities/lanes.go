@@ -323,6 +323,10 @@ func (a *Activities) lanes(ctx context.Context, l leg) (*replication.Lanes, *sha
 	if err != nil {
 		return nil, nil, err
 	}
+	catalog, err := a.Store.Collections(ctx, databaseOf(in.Chunk))
+	if err != nil {
+		return nil, nil, err
+	}
 	var definitions replication.Definitions
 	if in.OnDDL == contract.FollowOnDDL {
 		definitions = a.definitions(e.to, in.From, in.To)
@@ -334,6 +338,7 @@ func (a *Activities) lanes(ctx context.Context, l leg) (*replication.Lanes, *sha
 			Lead: l.lead, Group: l.group, Keep: l.copies, Settled: settled,
 		},
 		Target: applier, Log: a.replay(), Sessions: side, Reports: reportsPort{a.Store}, Windows: windows, Definitions: definitions,
+		OwnExpiry:            func(collection string, index bson.Raw) bool { return shard.OwnExpiry(catalog, collection, index) },
 		Fold:                 replication.FoldOptions{SortNewFields: e.from.Shard().Capabilities.SortsNewFields},
 		KeepsEmptyTimestamps: e.to.Shard().Capabilities.KeepsEmptyTimestamps,
 		JoinsWrites:          e.to.Shard().Capabilities.JoinsWrites,

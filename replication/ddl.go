@@ -49,7 +49,7 @@ func ddlOf(e *event.Event) (action ddlAction, why string) {
 	case "modify":
 		switch {
 		case changesOnlyTTL(e):
-			return ddlIgnore, ""
+			return ddlStop, "it changes when documents expire, which is parked on the target, and only Drover's own catalog says what it is to be afterwards"
 		case modifiesWhatIsKnown(e):
 			return ddlFollow, ""
 		}
@@ -142,6 +142,8 @@ func (l *Lane) dealsWith(e *event.Event) (ddlAction, string) {
 	action, why := ddlOf(e)
 	d := &l.cfg.Direction
 	switch {
+	case action == ddlStop && l.ownExpiry(e):
+		return ddlIgnore, ""
 	case action != ddlFollow:
 		return action, why
 	case l.cfg.Definitions == nil:
@@ -235,9 +237,19 @@ func wayOut(e *event.Event) string {
 	}
 }
 
+// ownExpiry reports whether e is what Drover itself does to the expiry of an index: a
+// switch parks that of the placement that it leaves, and restores it when it goes back or
+// has opened the next one.
+func (l *Lane) ownExpiry(e *event.Event) bool {
+	if l.cfg.OwnExpiry == nil || !changesOnlyTTL(e) {
+		return false
+	}
+	description, _ := rawLookup(e.Description, "operationDescription")
+	index, ok := rawLookup(description, "index")
+	return ok && l.cfg.OwnExpiry(e.Collection, index)
+}
+
 // changesOnlyTTL reports whether e changes no more than when documents expire.
-// A switch itself does that on the source, and the target's own expiry is
-// parked until its placement is open.
 func changesOnlyTTL(e *event.Event) bool {
 	if e.Op != "modify" {
 		return false

@@ -150,6 +150,10 @@ type Config struct {
 	// Definitions follows changes of indexes and options; nil: lanes stop at them.
 	Definitions Definitions
 
+	// OwnExpiry reports whether an index of a collection is given the expiry that Drover
+	// gives it; nil: none is. index is as a collMod has it.
+	OwnExpiry func(collection string, index bson.Raw) bool
+
 	// Fold tells how the source's server describes updates. Its Lenient is ignored.
 	Fold FoldOptions
 	// KeepsEmptyTimestamps is the target's capability of that name.

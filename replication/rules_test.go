@@ -162,18 +162,30 @@ func testDDL(t *testing.T, w *world) {
 	require.True(t, failure.HasCode(err, "lane.ddl"), "a collection came in: %v", err)
 }
 
-// A switch parks and restores the TTL of a placement under the lanes' eyes.
+// A switch parks and restores the TTL of a placement under the lanes' eyes. What somebody
+// else makes of it would be lost with the switch, without a word.
 func testTTL(t *testing.T, w *world) {
 	modify := func(index bson.D) {
 		w.log.add(t, event.Event{Op: "modify", Database: w.cfg.Direction.Source.Database, Collection: "c", Description: raw(t, bson.D{
 			{Key: "operationType", Value: "modify"}, {Key: "operationDescription", Value: bson.D{{Key: "index", Value: index}}},
 		})})
 	}
-	r := w.run(w.cfg)
+	own := w.cfg
+	own.OwnExpiry = func(collection string, index bson.Raw) bool {
+		name, _ := index.Lookup("name").StringValueOK()
+		return collection == "c" && name == "at_1" && index.Lookup("expireAfterSeconds").AsInt64() == 1<<30
+	}
+	r := w.run(own)
 	modify(bson.D{{Key: "name", Value: "at_1"}, {Key: "expireAfterSeconds", Value: 1 << 30}})
 	w.log.add(t, event.Event{Op: "drop", Database: "elsewhere", Collection: "c", Description: raw(t, bson.D{})})
 	w.passes(w.mark(chunk.ValidateMarker, 1))
-	modify(bson.D{{Key: "name", Value: "at_1"}, {Key: "prepareUnique", Value: true}})
+	modify(bson.D{{Key: "name", Value: "at_1"}, {Key: "expireAfterSeconds", Value: 60}})
 	err := r.wait()
+	require.True(t, failure.HasCode(err, "lane.ddl"), "%v", err)
+
+	w2 := worldOn(t, w.server, w.client)
+	w = w2
+	modify(bson.D{{Key: "name", Value: "at_1"}, {Key: "prepareUnique", Value: true}})
+	err = w2.run(w2.cfg).wait()
 	require.True(t, failure.HasCode(err, "lane.ddl"), "%v", err)
 }

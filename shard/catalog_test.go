@@ -115,3 +115,29 @@ func TestDefinitionsAreToldApart(t *testing.T) {
 	require.Equal(t, "c index i hidden: true on the shard, absent in the catalog", shard.CompareDefined(catalog, have)[0].String())
 	require.Equal(t, "c index i hidden: absent on the source, true on the target", shard.CompareCatalog(shard.Definition(catalog), have)[0].String())
 }
+
+// TestOwnExpiry: what Drover parks and restores, and nothing that somebody else makes of
+// an expiry, whichever way the index is named.
+func TestOwnExpiry(t *testing.T) {
+	t.Parallel()
+	expire := func(v any) bson.E { return bson.E{Key: "expireAfterSeconds", Value: v} }
+	name, pattern := bson.E{Key: "name", Value: "i"}, bson.E{Key: "keyPattern", Value: bson.D{{Key: "a", Value: 1.0}}}
+	catalog := []chunk.Collection{{Name: "c", Indexes: []bson.Raw{spec(t, 1, expire(3600))}}, {Name: "d", Indexes: []bson.Raw{spec(t, 1)}}}
+	for what, tc := range map[string]struct {
+		collection string
+		index      bson.D
+		own        bool
+	}{
+		"parked":              {"c", bson.D{name, expire(shard.ParkedTTL)}, true},
+		"restored":            {"c", bson.D{name, expire(int64(3600))}, true},
+		"restored by pattern": {"c", bson.D{pattern, expire(3600.0)}, true},
+		"another":             {"c", bson.D{name, expire(60)}, false},
+		"another by pattern":  {"c", bson.D{pattern, expire(60)}, false},
+		"another index":       {"c", bson.D{{Key: "name", Value: "j"}, expire(3600)}, false},
+		"none had one":        {"d", bson.D{name, expire(3600)}, false},
+		"unknown collection":  {"e", bson.D{name, expire(3600)}, false},
+		"no expiry":           {"c", bson.D{name}, false},
+	} {
+		require.Equal(t, tc.own, shard.OwnExpiry(catalog, tc.collection, raw(t, tc.index)), what)
+	}
+}

@@ -256,6 +256,28 @@ func TTLs(collection string, indexes []bson.Raw) []TTL {
 	return found
 }
 
+// OwnExpiry reports whether what a collMod says of an index gives it an expiry as Drover
+// does: parked, or as the catalog states it.
+func OwnExpiry(catalog []chunk.Collection, collection string, index bson.Raw) bool {
+	seconds := index.Lookup("expireAfterSeconds")
+	if isParked(seconds) {
+		return true
+	}
+	pattern, byPattern := index.Lookup("keyPattern").DocumentOK()
+	for _, c := range catalog {
+		for _, spec := range c.Indexes {
+			named := indexName(spec) == indexName(index)
+			if byPattern {
+				named = sameKey(spec.Lookup("key"), bson.RawValue{Type: bson.TypeEmbeddedDocument, Value: pattern})
+			}
+			if c.Name == collection && named {
+				return sameValue(spec.Lookup("expireAfterSeconds"), seconds)
+			}
+		}
+	}
+	return false
+}
+
 // ParkTTL makes every TTL index of a database expire in 68 years, and gives those
 // that it changed as they were. The server's TTL thread knows no fence.
 // If interrupted: run again, and take the seconds from the catalog, which
