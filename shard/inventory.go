@@ -32,6 +32,10 @@ type CollectionInfo struct {
 	StorageSize int64
 }
 
+// functions is the collection in which applications keep functions on the server: it is
+// theirs, whatever its name, and no change stream tells of it.
+const functions = "system.js"
+
 // Inventory describes every collection of a database, in the order of their names.
 // Collections that belong to the server (system.*) are left out.
 func (s *Set) Inventory(ctx context.Context, db string) ([]CollectionInfo, error) {
@@ -65,11 +69,12 @@ func inventory(ctx context.Context, c *mongo.Client, db string, sized bool) ([]C
 	}
 	var infos []CollectionInfo
 	for _, l := range listed {
-		if strings.HasPrefix(l.Name, "system.") {
+		own := l.Name == functions
+		if strings.HasPrefix(l.Name, "system.") && !own {
 			continue
 		}
 		x := CollectionInfo{Name: l.Name, Kind: l.Type, Options: l.Options, UUID: l.Info.UUID}
-		if l.Type == "collection" {
+		if l.Type == "collection" && !own {
 			if err := x.describe(ctx, c, db, sized); err != nil {
 				return nil, fmt.Errorf("collection %s: %w", l.Name, err)
 			}
@@ -164,7 +169,7 @@ func indexName(spec bson.Raw) string {
 
 // CheckMovable tells, for all collections at once, what cannot be moved. Codes:
 // collection.view, collection.timeseries, collection.capped, collection.clustered,
-// collection.encrypted, collection.no_id_index, collection.building.
+// collection.encrypted, collection.no_id_index, collection.building, collection.functions.
 func CheckMovable(db string, infos []CollectionInfo) error {
 	var errs []error
 	for _, x := range infos {
@@ -183,6 +188,8 @@ func (x CollectionInfo) movable(db string) error {
 	}
 	capped, _ := x.Options.Lookup("capped").BooleanOK()
 	switch {
+	case x.Name == functions:
+		return refuse("collection.functions", "holds functions that are kept on the server", "no change stream tells of them: drop them, and let the applications bring them along")
 	case x.Kind == "view":
 		return refuse("collection.view", "is a view", "drop it and make it again where the database is served after the move")
 	case x.Kind == "timeseries" || has("timeseries"):

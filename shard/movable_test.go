@@ -40,6 +40,7 @@ func TestWhatCannotBeMovedIsRefused(t *testing.T) {
 		"collection.encrypted":   of("secret", bson.D{{Key: "encryptedFields", Value: bson.D{}}}),
 		"collection.no_id_index": old,
 		"collection.building":    building,
+		"collection.functions":   of("system.js", bson.D{}),
 	} {
 		err := shard.CheckMovable("app", []shard.CollectionInfo{good, info})
 		require.True(t, failure.HasCode(err, code), "%s: %v", code, err)
