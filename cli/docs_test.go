@@ -20,7 +20,7 @@ func documents(t *testing.T) []string {
 	t.Helper()
 
 	var all []string
-	for _, pattern := range []string{"*.md", "docs/*.md", "deploy/*", "deploy/*/*", "testdata/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*.txt", "deploy/*", "deploy/*/*", "testdata/*.md"} {
 		found, err := filepath.Glob(filepath.Join("..", pattern))
 		require.NoError(t, err)
 		all = append(all, found...)
@@ -43,6 +43,7 @@ type spoken struct {
 var (
 	inline  = regexp.MustCompile("`((?:bin/)?drover [^`]+)`")
 	printed = regexp.MustCompile(`^ {4}(?:\$ )?((?:bin/)?drover .*)$`)
+	typed   = regexp.MustCompile(`^\$ ((?:bin/)?drover .*)$`)  // in a recorded session
 	ended   = regexp.MustCompile(`\s#\s.*$|\s+[&|><].*$|;.*$`) // a comment, or what a shell does with it
 	named   = regexp.MustCompile("`(--[a-z][a-z0-9-]*[a-z0-9])(?:[ =][^`]*)?`")
 )
@@ -54,7 +55,11 @@ func linesOf(path, text string) (all []spoken) {
 		all = append(all, spoken{path, strings.Join(strings.Fields(m[1]), " "), false})
 	}
 	for line := range strings.Lines(strings.ReplaceAll(text, "\\\n", " ")) {
-		if m := printed.FindStringSubmatch(strings.TrimRight(line, "\n")); m != nil && strings.HasSuffix(path, ".md") {
+		as := map[string]*regexp.Regexp{".md": printed, ".txt": typed}[filepath.Ext(path)]
+		if as == nil {
+			continue
+		}
+		if m := as.FindStringSubmatch(strings.TrimRight(line, "\n")); m != nil {
 			all = append(all, spoken{path, ended.ReplaceAllString(m[1], ""), true})
 		}
 	}
@@ -116,6 +121,7 @@ func (s spoken) check(t *testing.T) {
 	t.Helper()
 
 	c, rest := newRoot(&app{}), words(s.line)[1:]
+	c.InitDefaultCompletionCmd() // as Main does
 	for len(rest) > 0 {
 		i := slices.IndexFunc(c.Commands(), func(sub *cobra.Command) bool { return sub.Name() == strings.Trim(rest[0], ".,:;") })
 		if i < 0 {
