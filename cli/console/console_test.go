@@ -10,6 +10,8 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -58,11 +60,17 @@ func busyFleet() console.Snapshot {
 				ID: 8, Lead: 8, Chunk: chunk.Chunk{ID: "users/0002", Database: "users"}, TargetChunk: chunk.Chunk{ID: "users/0002"}, Phase: chunk.BurnIn,
 				Source: chunk.Placement{Shard: "shard-a"}, Target: chunk.Placement{Shard: "shard-b"}, WorkflowID: "migrate/users/0002", CreatedAt: noon.Add(-2 * time.Hour),
 			},
-			{ID: 6, Chunk: chunk.Chunk{ID: "users/0001"}, Phase: chunk.Done, WorkflowID: "migrate/users/0001", CreatedAt: noon.Add(-time.Hour)},
+			{
+				ID: 6, Chunk: chunk.Chunk{ID: "users/0001"}, Source: chunk.Placement{Shard: "shard-a"}, Target: chunk.Placement{Shard: "shard-b"},
+				Phase: chunk.Done, WorkflowID: "migrate/users/0001", RequestedBy: "<ann>", CreatedAt: noon.Add(-time.Hour),
+			},
 		},
 		Attempts: []console.Attempt{{
-			Attempt: metadata.Attempt{ID: 12, Chunk: "users/0001", State: chunk.AttemptDone, Token: 4, CreatedAt: noon.Add(-time.Minute)},
-			Steps:   []contract.TimelineMark{{Step: "fenced", AtUS: 20_000}, {Step: "drained", AtUS: 50_000}},
+			Attempt: metadata.Attempt{
+				ID: 12, Chunk: "users/0001", Source: chunk.Placement{Shard: "shard-a"}, Target: chunk.Placement{Shard: "shard-b"},
+				State: chunk.AttemptDone, Token: 4, CreatedAt: noon.Add(-time.Minute),
+			},
+			Steps: []contract.TimelineMark{{Step: "fenced", AtUS: 20_000}, {Step: "drained", AtUS: 50_000}},
 		}},
 		Figures:    metadata.Figures{Pressures: map[string]chunk.KeptPressure{"shard-a": {Pressure: chunk.Pressure{CPU: &busy, Write: &write}}, "shard-b": {Pressure: chunk.Pressure{CPU: &busy}, Age: time.Hour}}, Waited: []metadata.WaitedFigures{{Database: "flights", Seconds: 14.25}, {Database: "users"}}, Captures: []metadata.CaptureFigures{{Shard: "shard-a", Silence: &secs}, {Shard: "shard-b", Silence: &long}}},
 		Leases:     []metadata.LeaseRow{{Lease: metadata.Lease{Shard: "shard-b", Holder: "migration 7", Mode: metadata.SharedLease, ExpiresAt: noon.Add(time.Minute)}, Since: noon}},
@@ -285,5 +293,43 @@ func TestAlarmsOfTheMetadataAreRules(t *testing.T) {
 		rule, _, _ = strings.Cut(rule, "- alert: ")
 		require.Contains(t, rule, "severity: "+a.Severity, a.Name)
 		require.Contains(t, rule, a.Runbook)
+	}
+}
+
+// The console calls something an alarm exactly where the rule does.
+func TestAlarmsOfTheMetadataHaveTheBoundsOfTheRules(t *testing.T) {
+	t.Parallel()
+
+	files, err := filepath.Glob("../../deploy/alerts/*.yml")
+	require.NoError(t, err)
+	var rules strings.Builder
+	for _, name := range files {
+		b, err := os.ReadFile(name) //nolint:gosec // of this repository
+		require.NoError(t, err)
+		rules.Write(b)
+	}
+	for name, show := range map[string]func(*metadata.Figures, float64){
+		"FencePastDeadline": func(x *metadata.Figures, v float64) { x.Overdue = time.Duration(v * float64(time.Second)) },
+		"CaptureSilent": func(x *metadata.Figures, v float64) {
+			x.Captures = []metadata.CaptureFigures{{Shard: "shard-a", Silence: &v}}
+		},
+		"LeaseExpired": func(x *metadata.Figures, v float64) {
+			x.Leases = []metadata.LeaseFigures{{Shard: "shard-a", Holder: "ann", Left: v}}
+		},
+	} {
+		m := regexp.MustCompile(`alert: ` + name + `\n +expr: .*? ([<>]) (-?\d+)`).FindStringSubmatch(rules.String())
+		require.NotNil(t, m, name)
+		bound, err := strconv.ParseFloat(m[2], 64)
+		require.NoError(t, err)
+		beyond := map[string]float64{"<": bound - 1, ">": bound + 1}[m[1]]
+		for value, on := range map[float64]bool{bound: false, beyond: true} {
+			f := newFixture()
+			f.figures = func(x *metadata.Figures) {
+				*x = metadata.Figures{}
+				show(x, value)
+			}
+			_, body := f.get(t, http.MethodGet, "/fleet.json")
+			require.Equal(t, on, strings.Contains(body, `"name": "`+name+`"`), "%s at %v: %s", name, value, body)
+		}
 	}
 }
