@@ -90,3 +90,28 @@ func TestSystemdTakesUnits(t *testing.T) {
 		require.NotContains(t, string(out), name+":", "%s", out)
 	}
 }
+
+// Whatever builds a binary to be run elsewhere stamps its version, makes it static, and
+// does so with the Go that go.mod asks for.
+func TestBuildsStampTheVersion(t *testing.T) {
+	t.Parallel()
+
+	require.NotEmpty(t, Version, "a build sets it as drover/cli.Version")
+	read := func(name string) string {
+		b, err := os.ReadFile("../" + name) //nolint:gosec // of this repository
+		require.NoError(t, err)
+		return string(b)
+	}
+	for _, name := range []string{"Makefile", "scripts/release.sh", "scripts/mixed.sh", "deploy/Dockerfile"} {
+		require.Contains(t, read(name), "-X drover/cli.Version=$", name)
+	}
+	release, image := read("scripts/release.sh"), read("deploy/Dockerfile")
+	require.Contains(t, release, "amd64 arm64")
+	for _, text := range []string{release, image} {
+		require.Contains(t, text, "CGO_ENABLED=0")
+		require.Contains(t, text, "./cmd/drover")
+	}
+	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read("go.mod"))
+	require.NotNil(t, version)
+	require.Contains(t, image, "FROM golang:"+version[1]+"-")
+}
