@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"time"
@@ -290,8 +289,7 @@ func newFleetCommand(a *app) *cobra.Command {
 					if at < 0 {
 						return fmt.Errorf("version %d is not among the newest %d", show, len(all))
 					}
-					_, err := io.WriteString(a.env.Stdout, all[at].Content)
-					return err
+					return a.printText(all[at], all[at].Content)
 				}
 				return a.print(all, []string{"VERSION", "AT", "BY"}, func() (rows [][]string) {
 					for _, d := range all {

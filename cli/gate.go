@@ -71,7 +71,7 @@ func (a *app) planSwitch(cmd *cobra.Command, id chunk.ID, wait time.Duration, sh
 			return err
 		}
 		if st.Migration == 0 || st.Phase.Final() {
-			return failure.New(failure.Invalid, "migration.not_now", "the move of %s is %s: there is nothing to switch", id, st.Phase)
+			return failure.New(failure.Invalid, "migration.not_now", "the move of %s is %s: there is nothing to switch", id, st.Phase).WithHint("drover migrate status %s says what it waits for", id)
 		}
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()

@@ -60,7 +60,7 @@ func (a *app) quarantine(ctx context.Context, store *metadata.Store, id chunk.ID
 		return err
 	}
 	if len(moves) == 0 {
-		return failure.New(failure.Invalid, "migration.none", "chunk %s has never been moved", id)
+		return failure.New(failure.Invalid, "migration.none", "chunk %s has never been moved", id).WithHint("drover migrate list shows the moves")
 	}
 	legs, err := store.Legs(ctx, moves[0].ID)
 	if err != nil {

@@ -39,6 +39,7 @@ func TestQuarantineIsShownInFullAndReleased(t *testing.T) {
 	status, _, stderr := run(string(id))
 	require.Equal(t, exitFailed, status)
 	require.Contains(t, stderr, "migration.none")
+	require.Contains(t, stderr, `"hint": "drover migrate list`)
 
 	m, err := store.RegisterMigration(ctx, metadata.MigrationRequest{Chunk: id, Target: "b", WorkflowID: "migrate/" + string(id)})
 	require.NoError(t, err)

@@ -539,8 +539,10 @@ func (a *app) closeLost(cmd *cobra.Command, id string, in contract.UpdateInput, 
 			if err != nil {
 				return err
 			}
-			_, _ = fmt.Fprintf(a.env.Stdout, "%s is closed: its workflow was gone; moves that it started go on\n", id)
-			return store.CloseIntent(ctx, i.Run, outcome)
+			if err := store.CloseIntent(ctx, i.Run, outcome); err != nil {
+				return err
+			}
+			return a.told("%s is closed: its workflow was gone; moves that it started go on", id)
 		}
 		return notRunning
 	})

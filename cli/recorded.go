@@ -94,7 +94,7 @@ func recorded(ctx context.Context, store *metadata.Store, id chunk.ID) (st contr
 		return st, nil, err
 	}
 	if len(all) == 0 {
-		return st, nil, failure.New(failure.Invalid, "migration.unknown", "chunk %s was never moved", id)
+		return st, nil, failure.New(failure.Invalid, "migration.unknown", "chunk %s was never moved", id).WithHint("drover migrate list shows the moves; drover migrate start moves it")
 	}
 	m := all[0]
 	st = contract.Status{

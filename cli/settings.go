@@ -348,10 +348,9 @@ func newConfigHistory(a *app) *cobra.Command {
 				if show > 0 {
 					at := slices.IndexFunc(all, func(s metadata.Settings) bool { return s.Version == show })
 					if at < 0 {
-						return failure.New(failure.Invalid, "settings.unknown", "there is no version %d", show)
+						return failure.New(failure.Invalid, "settings.unknown", "there is no version %d", show).WithHint("drover config history shows all versions")
 					}
-					_, err := fmt.Fprint(a.env.Stdout, all[at].Content)
-					return err
+					return a.printText(all[at], all[at].Content)
 				}
 				return a.print(all, []string{"VERSION", "STATE", "TRIED ON", "AT", "BY", "REASON", "OUTCOME"}, func() (rows [][]string) {
 					for _, s := range all {
