@@ -105,7 +105,7 @@ func (a *app) printShards(all []chunk.Shard) error {
 
 func newShardCheck(a *app) *cobra.Command {
 	c := &cobra.Command{
-		Use: "check NAME", Short: "Try what a shard's servers can do, and say what is wrong", Args: cobra.ExactArgs(1),
+		Use: "check SHARD", Short: "Try what a shard's servers can do, and say what is wrong", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withStore(cmd, func(ctx context.Context, store *metadata.Store) error {
 				sh, err := store.Shard(ctx, args[0])

@@ -48,6 +48,8 @@ func Main(ctx context.Context, env Env) int {
 	root.SetIn(env.Stdin)
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
+	root.InitDefaultCompletionCmd()
+	wrapArgs(root)
 	return status(env.Stderr, a.output, root.ExecuteContext(ctx))
 }
 
@@ -119,7 +121,9 @@ func newRoot(a *app) *cobra.Command {
 		newConsoleCommand(a), newReadinessCommand(a),
 	)
 	addExamples(root)
-	wrapArgs(root)
+	a.addWatch(root)
+	a.addCompletions(root)
+	complete(root, "output", cobra.FixedCompletions(flagWords["output"], cobra.ShellCompDirectiveNoFileComp))
 	return root
 }
 

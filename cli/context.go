@@ -132,16 +132,16 @@ func newContextList(a *app) *cobra.Command {
 
 func newContextUse(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "use NAME", Short: "Let commands act on a fleet from now on; - is none", Args: cobra.ExactArgs(1),
+		Use: "use FLEET", Short: "Let commands act on a fleet from now on; - is none", Args: cobra.ExactArgs(1),
 		Long: "Let commands act on a fleet from now on. Questions before something is destroyed name it. --config, DROVER_STACK and " + contextEnv + "\n" +
 			"count more; workers and proxies take no notice of it. - goes back to none.",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if args[0] == "-" {
 				err := os.Remove(filepath.Join(a.contextDir(), "current"))
-				if errors.Is(err, fs.ErrNotExist) {
-					err = nil
+				if err != nil && !errors.Is(err, fs.ErrNotExist) {
+					return err
 				}
-				return err
+				return a.told("commands act on no fleet that is known here")
 			}
 			if _, err := a.contextFile(args[0]); err != nil {
 				return err
@@ -149,8 +149,7 @@ func newContextUse(a *app) *cobra.Command {
 			if err := os.WriteFile(filepath.Join(a.contextDir(), "current"), []byte(args[0]+"\n"), 0o600); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintf(a.env.Stdout, "commands act on the fleet %s\n", args[0])
-			return err
+			return a.told("commands act on the fleet %s", args[0])
 		},
 	}
 }
@@ -177,7 +176,10 @@ func newContextAdd(a *app) *cobra.Command {
 			if err := os.MkdirAll(a.contextDir(), 0o700); err != nil {
 				return err
 			}
-			return os.WriteFile(filepath.Join(a.contextDir(), args[0]+".yaml"), b, 0o600)
+			if err := os.WriteFile(filepath.Join(a.contextDir(), args[0]+".yaml"), b, 0o600); err != nil {
+				return err
+			}
+			return a.told("the fleet %s is known; drover context use %s lets commands act on it", args[0], args[0])
 		},
 	}
 	c.Flags().StringVarP(&file, "file", "f", "", "the settings, by flag name (needed)")

@@ -66,7 +66,13 @@ func TestContextChoosesTheFleet(t *testing.T) {
 
 	a := &app{context: "east", cfg: config.Config{PostgresDSN: "postgres://drover@east:5432/drover"}}
 	require.Equal(t, "east (east:5432/drover)", a.fleet(), "questions before something is destroyed name it")
-	status, _, _ = run("context", "use", "-")
-	require.Zero(t, status)
+	_, stdout, _ = run("__complete", "context", "use", "")
+	require.Contains(t, stdout, "east\nwest\n", "shells complete names of fleets")
+	_, stdout, _ = run("context", "add", "north", "-f", settings("north"), "-o", "json")
+	require.JSONEq(t, `{"done": "the fleet north is known; drover context use north lets commands act on it"}`, stdout)
+	_, stdout, _ = run("context", "use", "north", "-o", "json")
+	require.JSONEq(t, `{"done": "commands act on the fleet north"}`, stdout)
+	_, stdout, _ = run("context", "use", "-", "-o", "json")
+	require.JSONEq(t, `{"done": "commands act on no fleet that is known here"}`, stdout)
 	require.NotContains(t, shown(), ".config/drover")
 }

@@ -20,7 +20,7 @@ import (
 func newDBPolicy(a *app) *cobra.Command {
 	var p admission.Policy
 	c := &cobra.Command{
-		Use: "policy [NAME]", Short: "Show the policies of logical databases, or replace one when flags are given", Args: cobra.MaximumNArgs(1),
+		Use: "policy [DATABASE]", Short: "Show the policies of logical databases, or replace one when flags are given", Args: cobra.MaximumNArgs(1),
 		Long: "Show the policies of logical databases, or replace one when flags are given. Proxies follow within seconds; quotas hold for each proxy.",
 		Example: "  drover db policy shop --ops 2000 --bytes 20000000 --priority critical\n" +
 			"  drover db policy reports --priority batch --scatter bounded --need-index --max-time 30s",

@@ -22,7 +22,7 @@ func newShardRemove(a *app) *cobra.Command {
 	var uri string
 	var gone, yes bool
 	c := &cobra.Command{
-		Use: "remove NAME [--yes (--uri mongodb://ROOT:PASSWORD@HOST | --gone)]", Short: "Remove a shard on which nothing lives any more; without --yes it is only shown", Args: cobra.ExactArgs(1),
+		Use: "remove SHARD [--yes (--uri mongodb://ROOT:PASSWORD@HOST | --gone)]", Short: "Remove a shard on which nothing lives any more; without --yes it is only shown", Args: cobra.ExactArgs(1),
 		Long: "Remove a shard on which nothing lives any more: its capture, Drover's users, roles and database on its servers, the topic of its log, the\n" +
 			"archive of that and the rows of the shard go, in this order. What uses it still is named, and keeps it. The history of moves stays.\n" +
 			"An interrupted removal is finished by running it again, and taken back, before the rows are gone, by drover shard add.",
