@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,7 +13,8 @@ import (
 	"drover/metadata/metadatatest"
 )
 
-// completed gives what a shell is offered behind a command line.
+// completed gives what a shell is offered behind a command line, but for flags that are
+// needed.
 func completed(t *testing.T, env map[string]string, args ...string) (offered []string, files bool) {
 	t.Helper()
 
@@ -23,7 +25,8 @@ func completed(t *testing.T, env map[string]string, args ...string) (offered []s
 	}})
 	require.Equal(t, exitDone, code, errs.String())
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	return lines[:len(lines)-1], lines[len(lines)-1] != ":4"
+	offered = slices.DeleteFunc(lines[:len(lines)-1], func(l string) bool { return strings.HasPrefix(l, "--") })
+	return offered, lines[len(lines)-1] != ":4"
 }
 
 // Each shell has a script; commands, flags, and values that are words are completed.
