@@ -88,6 +88,34 @@ func (s *Store) RouteHistory(ctx context.Context, id chunk.ID) ([]RouteChange, e
 	return all, decode(err, "read route history of %s", id)
 }
 
+// RoutesAt gives the routes that a logical database had at a time, its first ones for a
+// time before it was made, in the order of the key space. Chunks that were split or merged
+// since are among them.
+func (s *Store) RoutesAt(ctx context.Context, database string, at time.Time) ([]chunk.Route, error) {
+	const q = `select c.id, c.database, c.lo, c.hi, p.id, p.shard, p.database, p.state, h.token
+		from route_history h
+		join chunks c on c.id = h.chunk
+		join placements p on p.id = h.placement
+		where c.database = $1
+			and (h.at <= $2 or not exists (select from route_history e join chunks x on x.id = e.chunk
+				where e.token < h.token and x.database = c.database and x.lo < c.hi and c.lo < x.hi))
+			and not exists (select from route_history n join chunks x on x.id = n.chunk
+				where n.token > h.token and n.at <= $2 and x.database = c.database and x.lo < c.hi and c.lo < x.hi)
+		order by c.lo`
+	rows, err := s.pool.Query(ctx, q, database, at)
+	if err != nil {
+		return nil, decode(err, "read routes of %s at %s", database, at)
+	}
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r chunk.Route, err error) {
+		var lo, hi []byte
+		err = row.Scan(&r.Chunk.ID, &r.Chunk.Database, &lo, &hi, &r.Placement.ID, &r.Placement.Shard, &r.Placement.Database, &r.Placement.State, &r.Token)
+		r.Chunk.Range = chunk.Range{Lo: chunk.Key(lo), Hi: chunk.Key(hi)}
+		r.Placement.Chunk = r.Chunk.ID
+		return r, err
+	})
+	return all, decode(err, "read routes of %s at %s", database, at)
+}
+
 // FormerRoute is a route that a newer one has replaced.
 type FormerRoute struct {
 	Route chunk.Route

@@ -154,6 +154,9 @@ func (c *Changes) showOne(ctx context.Context, id chunk.ID, h metadata.RouteChan
 // Begin gives the position of a logical database at a time, or now.
 func (c *Changes) Begin(ctx context.Context, database string, at time.Time) (Position, error) {
 	routes, err := c.Store.Routes(ctx, database)
+	if err == nil && !at.IsZero() {
+		routes, err = c.Store.RoutesAt(ctx, database, at)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -163,17 +166,6 @@ func (c *Changes) Begin(ctx context.Context, database string, at time.Time) (Pos
 	out := Position{}
 	for _, r := range routes {
 		w := Where{Placement: r.Placement.ID, Shard: r.Placement.Shard}
-		if !at.IsZero() {
-			history, err := c.Store.RouteHistory(ctx, r.Chunk.ID)
-			if err != nil {
-				return nil, err
-			}
-			for i, h := range history {
-				if i == 0 || !h.At.After(at) {
-					w.Placement, w.Shard = h.Placement, h.Shard
-				}
-			}
-		}
 		physical, err := c.database(ctx, r.Chunk.ID, w.Placement)
 		if err != nil {
 			return nil, err
@@ -197,25 +189,30 @@ func (c *Changes) Begin(ctx context.Context, database string, at time.Time) (Pos
 }
 
 // Follow gives the changes of a logical database as one stream: each chunk's in
-// their exact order, across all its moves, those of different chunks by time. What
+// their exact order, across all its moves, splits and merges, those of different chunks by time. What
 // replicators wrote is left out, so that each change comes once. It ends with
 // ctx's error, or fn's; fn is told where to go on.
 func (c *Changes) Follow(ctx context.Context, from Position, fn func(Change, Position) error) error {
 	group, ctx := errgroup.WithContext(ctx)
-	heads := map[chunk.ID]*strand{}
-	for id, w := range from {
-		s := &strand{c: c, id: id, at: w, out: make(chan link, 256)}
-		heads[id] = s
+	m := &merger{at: Position{}, strands: map[chunk.ID]*strand{}}
+	m.begin = func(id chunk.ID, w Where, not time.Time) {
+		s := &strand{c: c, id: id, at: w, out: make(chan link, 256), time: not}
+		m.strands[id], m.at[id] = s, w
 		group.Go(func() error { return s.run(ctx) })
 	}
-	group.Go(func() error { return merge(ctx, heads, from, fn) })
+	for id, w := range from {
+		m.begin(id, w, time.Time{})
+	}
+	m.opened = c.opened
+	group.Go(func() error { return m.run(ctx, fn) })
 	return group.Wait()
 }
 
 // link is one change, or a time up to which a strand has come.
 type link struct {
-	change Change // without an event: the time only
-	next   Where
+	change   Change // without an event: the time only
+	next     Where
+	reshaped *metadata.Attempt // the chunk ended here, which was split or merged
 }
 
 // strand is the changes of one chunk.
@@ -226,19 +223,23 @@ type strand struct {
 	out  chan link
 	time time.Time // of the newest link: clocks of shards differ
 
-	head *link // of merge
+	head *link // of the merger
 }
 
-// merge hands out the oldest link of all strands, again and again. Heartbeats keep
+// merger makes one stream of strands.
+type merger struct {
+	strands map[chunk.ID]*strand
+	at      Position
+	begin   func(id chunk.ID, at Where, not time.Time) // a strand, of whose links none is before a time
+	opened  func(ctx context.Context, a metadata.Attempt, target chunk.Placement) (Where, error)
+}
+
+// run hands out the oldest link of all strands, again and again. Heartbeats keep
 // a strand that has nothing to say from holding up the others.
-func merge(ctx context.Context, strands map[chunk.ID]*strand, from Position, fn func(Change, Position) error) error {
-	at := Position{}
-	for id, w := range from {
-		at[id] = w
-	}
+func (m *merger) run(ctx context.Context, fn func(Change, Position) error) error {
 	for {
 		var oldest *strand
-		for _, s := range strands {
+		for _, s := range m.strands {
 			if s.head == nil {
 				select {
 				case l := <-s.out:
@@ -247,21 +248,66 @@ func merge(ctx context.Context, strands map[chunk.ID]*strand, from Position, fn 
 					return context.Cause(ctx)
 				}
 			}
-			if oldest == nil || s.head.change.At.Before(oldest.head.change.At) {
+			if s.head.reshaped == nil && (oldest == nil || s.head.change.At.Before(oldest.head.change.At)) {
 				oldest = s
 			}
 		}
-		if oldest == nil {
+		again, err := m.reshape(ctx)
+		switch {
+		case err != nil:
+			return err
+		case again:
+			continue
+		case oldest == nil:
 			<-ctx.Done()
 			return context.Cause(ctx)
 		}
 		l := oldest.head
 		oldest.head = nil
-		at[oldest.id] = l.next
-		if err := fn(l.change, at); err != nil {
+		m.at[oldest.id] = l.next
+		if err := fn(l.change, m.at); err != nil {
 			return err
 		}
 	}
+}
+
+// reshape goes on with the chunks that an attempt has made, once all have ended that it
+// replaces: none of their changes is older.
+func (m *merger) reshape(ctx context.Context) (done bool, err error) {
+	for _, s := range m.strands {
+		if s.head == nil || s.head.reshaped == nil {
+			continue
+		}
+		a := *s.head.reshaped
+		whole, latest := true, s.head.change.At
+		for _, l := range a.Legs {
+			o, ok := m.strands[l.Source.Chunk]
+			whole = whole && (!ok || o.head != nil && o.head.reshaped != nil)
+			if ok && o.head != nil && o.head.change.At.After(latest) {
+				latest = o.head.change.At
+			}
+		}
+		if !whole {
+			continue
+		}
+		fresh := Position{}
+		for _, l := range a.Legs {
+			if _, known := fresh[l.Target.Chunk]; !known {
+				if fresh[l.Target.Chunk], err = m.opened(ctx, a, l.Target); err != nil {
+					return false, err
+				}
+			}
+		}
+		for _, l := range a.Legs {
+			delete(m.strands, l.Source.Chunk)
+			delete(m.at, l.Source.Chunk)
+		}
+		for id, w := range fresh {
+			m.begin(id, w, latest)
+		}
+		return true, nil
+	}
+	return false, nil
 }
 
 // run follows a chunk from placement to placement.
@@ -271,8 +317,12 @@ func (s *strand) run(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("changes of %s: %w", s.id, err)
 		}
-		if err := s.hop(ctx, final); err != nil {
+		ended, err := s.hop(ctx, final)
+		if err != nil {
 			return fmt.Errorf("changes of %s: %w", s.id, err)
+		}
+		if ended {
+			return nil
 		}
 	}
 }
@@ -356,42 +406,56 @@ type replayed interface {
 const hopPoll = 200 * time.Millisecond
 
 // hop goes on where an attempt's target was opened, or, when the attempt went
-// back, on the same placement.
-func (s *strand) hop(ctx context.Context, final seam) error {
+// back, on the same placement. ended: it replaced the chunk.
+func (s *strand) hop(ctx context.Context, final seam) (ended bool, err error) {
 	for {
 		a, err := s.c.Store.Attempt(ctx, final.attempt)
 		if err != nil {
-			return err
+			return false, err
 		}
 		switch a.State { //nolint:exhaustive // the others are under way
 		case chunk.AttemptAborted:
-			return nil
+			return false, nil
 		case chunk.Open, chunk.AttemptDone:
 			more, err := another(ctx, s.c.Replay, s.at.Shard, s.at.Placement, s.at.Offset, final, a.ChangedAt.Sub(a.CreatedAt))
 			if more || err != nil {
-				return err
+				return false, err
 			}
-			if a.Target.Chunk != s.id {
-				return failure.New(failure.Invalid, "log.reshaped", "chunk %s was split or merged by attempt %d at %s", s.id, a.ID, a.ChangedAt.UTC().Format(time.RFC3339Nano)).
-					WithHint("everything before that was printed; begin anew with --from and that time")
+			if len(a.Legs) > 1 || a.Target.Chunk != s.id {
+				return true, s.replaced(ctx, a, final)
 			}
-			s.at, err = s.c.opened(ctx, a)
-			return err
+			s.at, err = s.c.opened(ctx, a, a.Target)
+			return false, err
 		}
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return false, context.Cause(ctx)
 		case <-time.After(hopPoll):
 		}
 	}
 }
 
-// opened gives where an attempt's target begins, from the archive where Kafka no
+// replaced ends the strand, whose place stays before the final marker: who goes on from
+// there meets it again.
+func (s *strand) replaced(ctx context.Context, a metadata.Attempt, final seam) error {
+	at := final.at
+	if at.Before(s.time) {
+		at = s.time
+	}
+	select {
+	case s.out <- link{reshaped: &a, change: Change{At: at}}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// opened gives where a target of an attempt begins, from the archive where Kafka no
 // longer has it.
-func (c *Changes) opened(ctx context.Context, a metadata.Attempt) (Where, error) {
-	w := Where{Placement: a.Target.ID, Shard: a.Target.Shard}
-	key := chunk.Marker{Kind: chunk.OpenMarker, Migration: a.Migration, Attempt: a.ID, Placement: a.Target.ID}.Key()
-	p, err := c.partition(ctx, w.Shard, a.Target.Database)
+func (c *Changes) opened(ctx context.Context, a metadata.Attempt, target chunk.Placement) (Where, error) {
+	w := Where{Placement: target.ID, Shard: target.Shard}
+	key := chunk.Marker{Kind: chunk.OpenMarker, Migration: a.Migration, Attempt: a.ID, Placement: target.ID}.Key()
+	p, err := c.partition(ctx, w.Shard, target.Database)
 	if err != nil {
 		return w, err
 	}

@@ -21,6 +21,7 @@ var reshapeCases = map[string]func(*testing.T, *fleet){
 	"ReshapeIsRefused":              reshapeIsRefused,
 	"ManyToMany":                    manyToMany,
 	"NoAttemptPastALegThatIsBehind": noAttemptPastALegThatIsBehind,
+	"RoutesAtAnyTime":               routesAtAnyTime,
 	"StandingsAgree": func(t *testing.T, f *fleet) {
 		agree(t, f, "chunk", []chunk.Standing{chunk.PlannedChunk, chunk.CurrentChunk, chunk.EndedChunk})
 	},
@@ -101,6 +102,46 @@ func (f *fleet) served(t *testing.T) (out []string) {
 }
 
 var unsplit = []string{"flights/0001 on a", "flights/0002 on b", "flights/0003 on a", "flights/0004 on b"}
+
+// routesAtAnyTime: who asks what was served at a time finds the chunks of that time, the
+// whole key space of them.
+func routesAtAnyTime(t *testing.T, f *fleet) {
+	t.Helper()
+	at := func(then time.Time) (out []string) {
+		routes, err := f.RoutesAt(t.Context(), flights.Name, then)
+		require.NoError(t, err)
+		next := chunk.KeyMin
+		for _, r := range routes {
+			require.Equal(t, next, r.Chunk.Range.Lo, "a gap or an overlap")
+			next = r.Chunk.Range.Hi
+			out = append(out, fmt.Sprintf("%s on %s", r.Chunk.ID, r.Placement.Shard))
+		}
+		require.Equal(t, chunk.KeyMax, next)
+		return out
+	}
+	now := func() time.Time {
+		n, err := f.Now(t.Context())
+		require.NoError(t, err)
+		return n
+	}
+	made := now()
+	m, _ := f.reshape(t, halves("c", "b"))
+	f.switchAll(t, m)
+	split := now()
+	wanted := f.served(t)
+	require.Equal(t, wanted, at(split))
+	require.Equal(t, unsplit, at(made))
+	require.Equal(t, unsplit, at(made.Add(-24*time.Hour)), "before it was made: as it was made")
+	require.Equal(t, wanted, at(split.Add(time.Hour)))
+	f.walk(t, m.ID, chunk.Switching, chunk.BurnIn)
+	f.switchAll(t, m)
+	require.Equal(t, unsplit, f.served(t))
+	require.Equal(t, unsplit, at(now()))
+	require.Equal(t, wanted, at(split))
+	none, err := f.RoutesAt(t.Context(), "unknown", split)
+	require.NoError(t, err)
+	require.Empty(t, none)
+}
 
 func splitChangesTheKeySpaceAtOnce(t *testing.T, f *fleet) {
 	t.Helper()
