@@ -31,7 +31,7 @@ const maxBusy = 200
 //
 // Before: in sync. After: no difference but in at most maxBusy documents that
 // changed in every round; those are compared under the fence. If interrupted:
-// run again.
+// run again, it goes on with what was left.
 func (a *Activities) ValidateChunk(ctx context.Context, in contract.DirectionInput) (contract.ValidateResult, error) {
 	meter := a.meter(in.Ref, "validate")
 	var sum contract.ValidateResult
@@ -83,11 +83,40 @@ func (a *Activities) validateLeg(ctx context.Context, l leg, meter *meter) (vali
 	if err != nil {
 		return none, err
 	}
+	if v.From, err = a.interrupted(ctx, in); err != nil {
+		return none, err
+	}
+	v.Keep = func(ctx context.Context, c validation.Checkpoint) error {
+		return a.keepVerification(ctx, in, validation.WatchState{Scan: &c})
+	}
 	res, err := v.Run(ctx, names(catalog))
 	if err != nil {
 		return res, err
 	}
 	return res, a.verdict(ctx, in, m, res, began, names(catalog))
+}
+
+// interrupted gives where a validation of the direction stands that did not end.
+func (a *Activities) interrupted(ctx context.Context, in contract.DirectionInput) (*validation.Checkpoint, error) {
+	kept, ok, err := a.Store.Verification(ctx, in.Migration, in.Direction)
+	if err != nil || !ok {
+		return nil, err
+	}
+	var s validation.WatchState
+	if err := bson.Unmarshal(kept.State, &s); err != nil {
+		return nil, fmt.Errorf("read the verification of migration %d: %w", in.Migration, err)
+	}
+	return s.Scan, nil
+}
+
+// keepVerification keeps where the verification of a direction stands, or the validation
+// in front of it.
+func (a *Activities) keepVerification(ctx context.Context, in contract.DirectionInput, s validation.WatchState) error {
+	state, err := bson.Marshal(s)
+	if err != nil {
+		return err
+	}
+	return a.Store.SaveVerification(ctx, metadata.Verification{Migration: in.Migration, Direction: in.Direction, State: state})
 }
 
 func names(catalog []chunk.Collection) []string {
@@ -105,6 +134,11 @@ func (a *Activities) verdict(ctx context.Context, in contract.DirectionInput, m 
 	}
 	for _, c := range collections {
 		if err := a.Store.ResolveMismatches(ctx, in.Migration, c, began); err != nil {
+			return err
+		}
+	}
+	if !res.Clean() { // the next one compares everything
+		if err := a.keepVerification(ctx, in, validation.WatchState{}); err != nil {
 			return err
 		}
 	}
@@ -153,11 +187,7 @@ func (a *Activities) startVerification(ctx context.Context, in contract.Directio
 	if err != nil {
 		return err
 	}
-	state, err := bson.Marshal(validation.WatchState{Offsets: offsets, Suspects: res.Busy})
-	if err != nil {
-		return err
-	}
-	return a.Store.SaveVerification(ctx, metadata.Verification{Migration: in.Migration, Direction: in.Direction, State: state})
+	return a.keepVerification(ctx, in, validation.WatchState{Offsets: offsets, Suspects: res.Busy})
 }
 
 // validator is wired to both sides of a leg.

@@ -116,6 +116,9 @@ func (v *verifier) begin(ctx context.Context) (s validation.WatchState, err erro
 		if err := bson.Unmarshal(kept.State, &s); err != nil {
 			return s, fmt.Errorf("read the verification of migration %d: %w", v.in.Migration, err)
 		}
+		ok = len(s.Offsets) > 0 // else of a validation that did not end well
+	}
+	if ok {
 		_ = json.Unmarshal(kept.Report, &v.report) // figures for people
 	} else if v.in.Direction != 0 {
 		if s, err = v.takeOver(ctx); err != nil {

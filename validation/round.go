@@ -30,6 +30,8 @@ type run struct {
 	mark     Mark // the last one written, passed by the lane, in a watch once there is something to compare
 	round    int
 	started  time.Time
+	done     []string  // collections that were compared
+	kept     time.Time // the newest checkpoint
 }
 
 // Run compares all collections and returns what it found; differences are no
@@ -64,10 +66,19 @@ func (r *run) compare(ctx context.Context, collections []string) error {
 		return err
 	}
 	r.result.First = r.mark
-	for _, name := range collections {
-		if err := r.scan(ctx, name); err != nil {
+	if r.From != nil {
+		if err := r.restore(r.From); err != nil {
 			return err
 		}
+	}
+	for _, name := range collections {
+		if slices.Contains(r.done, name) {
+			continue
+		}
+		if err := r.scan(ctx, name, r.From.leftOf(name)); err != nil {
+			return err
+		}
+		r.done = append(r.done, name)
 	}
 	for r.unsettled() {
 		if err := r.reread(ctx); err != nil {

@@ -36,16 +36,17 @@ type stretch struct {
 // ahead is a slice that is read beside other work; done is closed when it is.
 type ahead struct {
 	done   chan struct{}
+	after  bson.RawValue
 	until  bson.RawValue
 	during []*Touched // what changed since its read began, as far as it was looked at
 	slice  slice
 	err    error
 }
 
-// scan compares a collection for the first time, slice by slice. While a slice's
+// scan compares what is left of a collection for the first time, slice by slice. While a slice's
 // marker goes through the log and the lanes, the next ones are read already. Their reads
 // began behind a marker before, so that what changed since then counts for them too.
-func (r *run) scan(ctx context.Context, name string) error {
+func (r *run) scan(ctx context.Context, name string, left []stretch) error {
 	least := r.Settings.Slice
 	defer func() { r.Settings.Slice = least }()
 	cuts, err := r.placesOf(ctx, name)
@@ -68,7 +69,7 @@ func (r *run) scan(ctx context.Context, name string) error {
 		}
 		return left
 	}
-	left := begin([]stretch{{}})
+	left = begin(left)
 	for len(reading) > 0 {
 		a := reading[0]
 		if <-a.done; a.err != nil {
@@ -88,6 +89,9 @@ func (r *run) scan(ctx context.Context, name string) error {
 		}
 		r.grow(least, a.slice, r.take(name, a.slice, append(a.during, touched)...))
 		r.report(ctx, name)
+		if err := r.keep(ctx, name, reading, left); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -95,8 +99,8 @@ func (r *run) scan(ctx context.Context, name string) error {
 // readAhead begins to read the next slice of what is left of a collection, and gives what
 // is left then. All lanes have passed the newest marker.
 func (r *run) readAhead(ctx context.Context, name string, cuts places, left []stretch) (*ahead, []stretch) {
-	a := &ahead{done: make(chan struct{})}
 	first := left[0]
+	a := &ahead{done: make(chan struct{}), after: first.after}
 	read, err := cuts.within(name, first, r.Settings.Slice)
 	if a.err = err; err != nil {
 		close(a.done)

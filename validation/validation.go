@@ -121,6 +121,7 @@ type Settings struct {
 	Suspects int // documents remembered for rereading at most, 100,000
 	Reports  int // mismatches reported one by one at most, 1,000
 
+	KeepEvery      time.Duration // between two checkpoints at least, 5 s
 	MarkerPatience time.Duration // until another marker is written, 30 s
 	LanesPatience  time.Duration // until lanes that pass no marker at all end the comparison, 10 min
 }
@@ -134,6 +135,9 @@ func (s Settings) withDefaults() Settings {
 		if *f.value <= 0 {
 			*f.value = f.usual
 		}
+	}
+	if s.KeepEvery <= 0 {
+		s.KeepEvery = 5 * time.Second
 	}
 	if s.MarkerPatience <= 0 {
 		s.MarkerPatience = 30 * time.Second
@@ -157,6 +161,10 @@ type Validator struct {
 	Settings       Settings
 	// Progress is called after each slice and each round; nil is allowed.
 	Progress func(context.Context, Progress)
+	// Keep is given what another run needs to go on where this one is, which is told so
+	// by From; nil keeps nothing, and begins anew.
+	Keep func(context.Context, Checkpoint) error
+	From *Checkpoint
 }
 
 // Progress is how far a validation has come.

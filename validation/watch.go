@@ -32,6 +32,8 @@ type WatchState struct {
 	Suspects []Document `bson:"suspects"`          // at most Settings.Suspects
 	Verified int64      `bson:"verified"`          // documents found the same
 	Rounds   int64      `bson:"rounds"`
+
+	Scan *Checkpoint `bson:"scan,omitempty"` // a validation is under way: there is nothing to go on from yet
 }
 
 // WatchReport is what one round has come to.
