@@ -40,6 +40,7 @@ func TestOnOneShard(t *testing.T) {
 		"Refusals":                              testRefusals,
 		"StoredSlicesAreRestoredElsewhere":      testStoredSlicesAreRestoredElsewhere,
 		"WindowsHoldUnderWriters":               testWindowsHoldUnderWriters,
+		"WindowsHoldUnderCuts":                  testWindowsHoldUnderCuts,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

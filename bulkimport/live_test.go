@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -78,6 +79,18 @@ func inTransaction(ctx context.Context, client *mongo.Client, work func(context.
 // it does not expect.
 func testWindowsHoldUnderWriters(t *testing.T, shared *bundle) {
 	t.Helper()
+	holdsUnderWriters(t, shared, false)
+}
+
+// The same where every slice turns out larger than it was planned, and two of them are read
+// and cut at the same time.
+func testWindowsHoldUnderCuts(t *testing.T, shared *bundle) {
+	t.Helper()
+	holdsUnderWriters(t, shared, true)
+}
+
+func holdsUnderWriters(t *testing.T, shared *bundle, cut bool) {
+	t.Helper()
 	b := shared.fresh(t)
 	var docs []any
 	for n := range 300 {
@@ -95,17 +108,41 @@ func testWindowsHoldUnderWriters(t *testing.T, shared *bundle) {
 	b.importer.Source.Start = b.mark(t)
 	b.importer.Source.Settled = func(context.Context) (bson.Timestamp, error) { return b.mark(t), nil } //nolint:contextcheck // the test's
 	b.importer.Limits.Documents = 60
+	c := []chunk.Collection{collection(t, "c", bson.D{{Key: "a", Value: 1}})}
+	planned := 0
+	if cut {
+		killed := b.again()
+		killed.Stops = stoppoint.New(func(context.Context, string) error { return errKilled }) // when it has planned
+		_, err = killed.Run(t.Context(), c)
+		require.ErrorIs(t, err, errKilled)
+		all, err := b.slices.List(t.Context(), b.importer.Migration)
+		require.NoError(t, err)
+		planned = len(all)
+		b.importer.Limits.Documents = 20
+	}
+	var met sync.WaitGroup
+	met.Add(2)
+	var stored atomic.Int64
 	// Each slice waits until the writers have done something since the last one.
 	b.importer.Stops = stoppoint.New(func(ctx context.Context, name string) error {
-		if name == "import.stored" {
+		switch {
+		case name == "import.object-stored" && cut && stored.Add(1) <= 2: // two are under way
+			met.Done()
+			met.Wait()
+		case name == "import.stored":
 			b.mark(t) //nolint:contextcheck // the test's
 		}
 		return ctx.Err()
 	})
-	_, err = b.importer.Run(t.Context(), []chunk.Collection{collection(t, "c", bson.D{{Key: "a", Value: 1}})})
+	_, err = b.importer.Run(t.Context(), c)
 	close(stop)
 	group.Wait()
 	require.NoError(t, err)
+	if cut {
+		all, err := b.slices.List(t.Context(), b.importer.Migration)
+		require.NoError(t, err)
+		require.Greater(t, len(all), 2*planned, "slices that were cut")
+	}
 	_, err = b.source.Collection("c").InsertOne(t.Context(), bson.D{{Key: "_id", Value: "~end"}})
 	require.NoError(t, err)
 
