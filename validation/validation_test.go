@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -155,9 +156,14 @@ func TestNoFalseAlarmUnderLiveWrites(t *testing.T) {
 			}
 		})
 	}
-	for range 20 {
+	sorted := slices.SortedFunc(slices.Values(all), func(a, b bson.Raw) int { return cmp.Compare(keyOf(a), keyOf(b)) })
+	for n := range 20 {
 		v := w.validator()
 		v.Settings.Few, v.Settings.Rounds = 400, 5
+		if n%2 == 1 { // two slices are read at once
+			v.Settings.Slice = 70
+			v.Cuts = cuts{{At: sorted[60].Lookup("_id"), Documents: 61}, {At: sorted[120].Lookup("_id"), Documents: 60}, {At: sorted[300].Lookup("_id"), Documents: 180}}
+		}
 		result, err := v.Run(t.Context(), []string{"c", "d"})
 		require.NoError(t, err)
 		require.True(t, result.Clean(), "%v %v", result, result.Mismatches)
@@ -231,36 +237,43 @@ func TestLostUpdateOfATouchedDocument(t *testing.T) {
 	require.Equal(t, int64(1), result.Mismatched)
 }
 
-// The second slice is read while the first one's marker is on its way: what changes
-// behind that read and before that marker is read again as well.
+// The second slice is read while the first one's marker is on its way, or beside the first
+// one where it is known where that ends: what changes behind that read and before that
+// marker is read again as well.
 func TestLostUpdateBehindAReadAhead(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
-	all := docs(25)
-	slices.SortFunc(all, func(a, b bson.Raw) int { return cmp.Compare(keyOf(a), keyOf(b)) })
-	w.both("c", all...)
-	w.apply = func(store, *event.Event) {}
-	v := w.validator()
-	var second sync.WaitGroup
-	for _, end := range []*validation.Side{&v.Source, &v.Target} {
-		second.Add(1)
-		s, reads := (*end).(*side), 0
-		s.break_ = func(docs []bson.Raw) []bson.Raw {
-			if reads++; reads == 2 {
-				second.Done()
+	for _, beside := range []bool{false, true} {
+		w := newWorld()
+		all := docs(25)
+		slices.SortFunc(all, func(a, b bson.Raw) int { return cmp.Compare(keyOf(a), keyOf(b)) })
+		w.both("c", all...)
+		w.apply = func(store, *event.Event) {}
+		v := w.validator()
+		if beside {
+			v.Cuts = cuts{{At: all[9].Lookup("_id"), Documents: 10}, {At: all[19].Lookup("_id"), Documents: 10}}
+		}
+		var second sync.WaitGroup
+		for _, end := range []*validation.Side{&v.Source, &v.Target} {
+			second.Add(1)
+			s := (*end).(*side)
+			var reads atomic.Int64
+			s.break_ = func(docs []bson.Raw) []bson.Raw {
+				if reads.Add(1) == 2 {
+					second.Done()
+				}
+				return docs
 			}
-			return docs
 		}
-	}
-	writes := 0
-	w.onWrite = func() {
-		if writes++; writes == 2 { // the first slice's second marker
-			second.Wait()
-			w.write(event.Replace, raw(bson.D{{Key: "_id", Value: all[12].Lookup("_id")}, {Key: "lost", Value: true}}))
+		writes := 0
+		w.onWrite = func() {
+			if writes++; writes == 2 { // the first slice's second marker
+				second.Wait()
+				w.write(event.Replace, raw(bson.D{{Key: "_id", Value: all[12].Lookup("_id")}, {Key: "lost", Value: true}}))
+			}
 		}
+		result := w.run(t, v, "c")
+		require.Equal(t, int64(1), result.Mismatched, "beside %t", beside)
 	}
-	result := w.run(t, v, "c")
-	require.Equal(t, int64(1), result.Mismatched)
 }
 
 // What differs at first is right a moment later: pending, then clean.
