@@ -111,13 +111,7 @@ func holdsUnderWriters(t *testing.T, shared *bundle, cut bool) {
 	c := []chunk.Collection{collection(t, "c", bson.D{{Key: "a", Value: 1}})}
 	planned := 0
 	if cut {
-		killed := b.again()
-		killed.Stops = stoppoint.New(func(context.Context, string) error { return errKilled }) // when it has planned
-		_, err = killed.Run(t.Context(), c)
-		require.ErrorIs(t, err, errKilled)
-		all, err := b.slices.List(t.Context(), b.importer.Migration)
-		require.NoError(t, err)
-		planned = len(all)
+		planned = b.plan(t, c)
 		b.importer.Limits.Documents = 20
 	}
 	var met sync.WaitGroup
@@ -152,6 +146,18 @@ func holdsUnderWriters(t *testing.T, shared *bundle, cut bool) {
 	for key, doc := range want {
 		require.Equal(t, []byte(doc), []byte(model[key]))
 	}
+}
+
+// plan lets an import plan, and no more, and gives the number of slices.
+func (b *bundle) plan(t *testing.T, c []chunk.Collection) int {
+	t.Helper()
+	killed := b.again()
+	killed.Stops = stoppoint.New(func(context.Context, string) error { return errKilled }) // when it has planned
+	_, err := killed.Run(t.Context(), c)
+	require.ErrorIs(t, err, errKilled)
+	all, err := b.slices.List(t.Context(), b.importer.Migration)
+	require.NoError(t, err)
+	return len(all)
 }
 
 // replay applies the events of stream, up to the last one, to a copy.

@@ -115,14 +115,10 @@ func TestStreamGoesOnBehindAReshaping(t *testing.T) {
 		if c.At.Equal(at(100)) {
 			return end
 		}
-		got = append(got, fmt.Sprintf("%s@%d", c.Chunk, int(c.At.Sub(began).Seconds())))
-		switch second := int(c.At.Sub(began).Seconds()); {
-		case second == 5 || second == 6:
-			require.Equal(t, int64(3), p["d/0001"].Offset, "who goes on from here meets its end again")
-			require.NotContains(t, p, chunk.ID("d/0004"))
-		case second > 7:
-			require.Len(t, p, 3)
-			require.Contains(t, p, chunk.ID("d/0005"))
+		second := int(c.At.Sub(began).Seconds())
+		got = append(got, fmt.Sprintf("%s@%d", c.Chunk, second))
+		if _, fresh := p["d/0005"]; fresh != (second > 7) || fresh && len(p) != 3 || second == 6 && p["d/0001"].Offset != 3 {
+			return fmt.Errorf("position %v at %d", p, second) // in front of the end, who goes on from it meets that again
 		}
 		return nil
 	})

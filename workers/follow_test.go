@@ -95,12 +95,9 @@ func published(t *testing.T, s *metadata.Store, m metadata.Migration) metadata.A
 	return a
 }
 
-// TestFollowGoesThroughASplit: the stream of a database, begun before one of its chunks
-// was split and after that, has each change once, the parts' behind the whole's, and goes
-// on from any position that it gave.
-func TestFollowGoesThroughASplit(t *testing.T) {
-	t.Parallel()
-	store := metadatatest.Open(t)
+// newLogs makes three shards and a database of two chunks, and what reads its changes.
+func newLogs(t *testing.T, store *metadata.Store) (*logs, *Changes) {
+	t.Helper()
 	ctx := t.Context()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
 	require.NoError(t, err)
@@ -118,6 +115,38 @@ func TestFollowGoesThroughASplit(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.NoError(t, store.Activate(ctx, "app"))
+	log, err := cdc.NewLog(cluster.ListenAddrs())
+	require.NoError(t, err)
+	t.Cleanup(log.Close)
+	return l, &Changes{Store: store, Replay: &cdc.Replay{Log: log}}
+}
+
+// follow gives the changes behind a position, up to the heartbeats behind everything, and
+// the position behind each.
+func follow(t *testing.T, changes *Changes, from Position) (got, positions []string) {
+	t.Helper()
+	end := errors.New("enough")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	err := changes.Follow(ctx, from, func(c Change, p Position) error {
+		if c.Event == nil {
+			return end
+		}
+		got, positions = append(got, fmt.Sprint(c.Chunk, " ", c.Event.ID().AsInt64())), append(positions, p.String())
+		return nil
+	})
+	require.ErrorIs(t, err, end)
+	return got, positions
+}
+
+// TestFollowGoesThroughASplit: the stream of a database, begun before one of its chunks
+// was split and after that, has each change once, the parts' behind the whole's, and goes
+// on from any position that it gave.
+func TestFollowGoesThroughASplit(t *testing.T) {
+	t.Parallel()
+	store := metadatatest.Open(t)
+	ctx := t.Context()
+	l, changes := newLogs(t, store)
 	routes, err := store.Routes(ctx, "app")
 	require.NoError(t, err)
 	whole, other := routes[0].Placement, routes[1].Placement
@@ -154,32 +183,14 @@ func TestFollowGoesThroughASplit(t *testing.T) {
 		fmt.Sprint(right.Chunk, " 10"), fmt.Sprint(other.Chunk, " 11"), fmt.Sprint(left.Chunk, " 12"),
 	}
 
-	log, err := cdc.NewLog(cluster.ListenAddrs())
-	require.NoError(t, err)
-	t.Cleanup(log.Close)
-	changes := &Changes{Store: store, Replay: &cdc.Replay{Log: log}}
-	follow := func(from Position) (got, positions []string) {
-		end := errors.New("enough")
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		err := changes.Follow(ctx, from, func(c Change, p Position) error {
-			if c.Event == nil {
-				return end // the heartbeats behind everything
-			}
-			got, positions = append(got, fmt.Sprint(c.Chunk, " ", c.Event.ID().AsInt64())), append(positions, p.String())
-			return nil
-		})
-		require.ErrorIs(t, err, end)
-		return got, positions
-	}
 	begin, err := changes.Begin(ctx, "app", l.began.Add(-time.Hour))
 	require.NoError(t, err)
-	got, positions := follow(begin)
+	got, positions := follow(t, changes, begin)
 	require.Equal(t, want, got)
 	for n, p := range positions {
 		from, err := ParsePosition(p)
 		require.NoError(t, err)
-		rest, _ := follow(from)
+		rest, _ := follow(t, changes, from)
 		if n+1 < len(want) {
 			require.Equal(t, want[n+1:], rest, "behind change %d", n+1)
 		}
