@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
+	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/interceptor"
 
 	"drover/internal/config"
@@ -50,12 +51,9 @@ func newWorkerCommand(a *app) *cobra.Command {
 					return err
 				}
 				defer w.Close(context.WithoutCancel(ctx))
-				temporal, err := starter.Dial(ctx, a.cfg.TemporalAddress, a.cfg.TemporalNamespace, logger, shown...)
-				if err != nil {
-					return err
-				}
-				defer temporal.Close()
-				return w.Run(ctx, temporal)
+				return w.Run(ctx, func(ctx context.Context) (client.Client, error) {
+					return starter.Dial(ctx, a.cfg.TemporalAddress, a.cfg.TemporalNamespace, logger, shown...)
+				})
 			})
 		},
 	}

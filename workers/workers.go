@@ -34,6 +34,7 @@ import (
 	"drover/gate"
 	"drover/internal/config"
 	"drover/internal/failure"
+	"drover/internal/pause"
 	"drover/internal/stoppoint"
 	"drover/internal/tracing"
 	"drover/metadata"
@@ -231,8 +232,49 @@ func queues(identity string, stopTimeout time.Duration) map[string]worker.Option
 	return map[string]worker.Options{contract.ControlQueue: base, contract.BulkQueue: bulk, contract.FenceQueue: fence}
 }
 
-// Run serves the queues that the configuration names until ctx ends.
-func (w *Worker) Run(ctx context.Context, c client.Client) error {
+// Times of waiting for a Temporal that does not answer.
+const (
+	firstDialAgain = 250 * time.Millisecond
+	mostDialAgain  = 10 * time.Second
+)
+
+// Run serves the queues that the configuration names until ctx ends. The watchdog runs
+// from the beginning: it needs no Temporal, which is dialled until it answers.
+func (w *Worker) Run(ctx context.Context, dial func(context.Context) (client.Client, error)) error {
+	all, ctx := errgroup.WithContext(ctx)
+	all.Go(func() error { return w.watchdog.Run(ctx) })
+	all.Go(func() error {
+		c, err := w.connect(ctx, dial)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		return w.serve(ctx, c)
+	})
+	if err := all.Wait(); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// connect dials Temporal until it answers, and says so as long as it does not.
+func (w *Worker) connect(ctx context.Context, dial func(context.Context) (client.Client, error)) (client.Client, error) {
+	for again := firstDialAgain; ; again = min(2*again, mostDialAgain) {
+		c, err := dial(ctx)
+		if err == nil {
+			return c, nil
+		}
+		if ctx.Err() == nil {
+			w.logger.ErrorContext(ctx, "Temporal does not answer: nothing moves; the watchdog works meanwhile", slog.Any("error", err))
+		}
+		if pause.For(ctx, again) != nil {
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// serve serves the queues until ctx ends.
+func (w *Worker) serve(ctx context.Context, c client.Client) error {
 	all := queues(w.identity, 10*time.Second)
 	var started []worker.Worker
 	stop := func() {
@@ -242,6 +284,7 @@ func (w *Worker) Run(ctx context.Context, c client.Client) error {
 		}
 		_ = g.Wait()
 	}
+	defer stop()
 	for _, q := range w.cfg.Queues {
 		name := "drover-" + q
 		x := worker.New(c, name, all[name])
@@ -253,32 +296,24 @@ func (w *Worker) Run(ctx context.Context, c client.Client) error {
 		w.balancer.Register(registry{x}, name)
 		w.reconciler.Register(registry{x}, name)
 		if err := x.Start(); err != nil {
-			stop()
 			return fmt.Errorf("serve queue %s: %w", name, err)
 		}
 		started = append(started, x)
 	}
 	unusable, err := w.remedier.Unusable(ctx)
 	if err != nil {
-		stop()
 		return err
 	}
 	for _, problem := range unusable { // moves do not need it, so it keeps nobody from starting
 		w.logger.ErrorContext(ctx, "A declared layout cannot be used: its shard is not looked at", slog.Any("error", problem))
 	}
 	w.logger.InfoContext(ctx, "Worker serves", slog.String("queues", strings.Join(w.cfg.Queues, ",")))
-	var beside errgroup.Group
 	if slices.Contains(w.cfg.Queues, strings.TrimPrefix(contract.ControlQueue, "drover-")) {
 		sweep := sweeper{ledger: w.store, ended: starter.New(c).Ended, log: w.logger}
-		beside.Go(func() error { sweep.Run(ctx); return nil })
+		sweep.Run(ctx)
 	}
-	err = w.watchdog.Run(ctx)
-	_ = beside.Wait()
-	stop()
-	if errors.Is(err, context.Canceled) {
-		return nil
-	}
-	return err
+	<-ctx.Done()
+	return nil
 }
 
 // registry narrows a worker to what contract needs.

@@ -64,8 +64,8 @@ func TestWorkerKilledBetweenGrantAndOpen(t *testing.T) {
 }
 
 // TestFencedShardRestarts kills the source's server while it is fenced. The
-// fence is data on the shard: it holds over the restart, and the attempt goes
-// back or forward by itself.
+// fence is data on the shard: it holds over the restart, and a worker that finds no
+// Temporal takes the attempt back.
 func TestFencedShardRestarts(t *testing.T) {
 	t.Parallel()
 
@@ -80,6 +80,11 @@ func TestFencedShardRestarts(t *testing.T) {
 	at, err := f.store.LatestAttempt(t.Context(), f.hot.Chunk.ID)
 	require.NoError(t, err)
 	require.Equal(t, chunk.Fencing, at.State, "nobody has touched the attempt")
+	f.startWorker("blind", "--temporal-address", "127.0.0.1:1")
+	require.True(t, eventually(t, func() bool {
+		at, err := f.store.LatestAttempt(t.Context(), f.hot.Chunk.ID)
+		return err == nil && at.State == chunk.AttemptAborted
+	}), "the watchdog waits for Temporal")
 	f.startWorker("lives")
 	f.await("burn-in", inBurnIn)
 	f.complete()
