@@ -64,6 +64,7 @@ type Activities struct {
 	words      words
 	throttles  throttles
 	capacities capacities
+	trials     trials
 	crowd      Crowd // of activities that show their progress
 
 	seams     sync.Map // of seamKey: where markers were found

@@ -52,8 +52,7 @@ func (a *Activities) CheckGate(ctx context.Context, in contract.GateInput) (cont
 	return r, err
 }
 
-// measureAll looks at every leg of a split or merge: all must pass, and the report
-// has the worst of each check.
+// measureAll looks at every leg of a split or merge: all must pass.
 func (a *Activities) measureAll(ctx context.Context, in contract.GateInput) (contract.GateReport, error) {
 	all, err := a.legs(ctx, in.DirectionInput)
 	if err != nil {
@@ -63,30 +62,27 @@ func (a *Activities) measureAll(ctx context.Context, in contract.GateInput) (con
 	if err != nil {
 		return contract.GateReport{}, err
 	}
-	var r contract.GateReport
-	for i, l := range all {
+	var reports []contract.GateReport
+	sources := map[chunk.PlacementID]bool{}
+	for _, l := range all {
 		of := in
 		of.DirectionInput = l.DirectionInput
-		one := a.measure(ctx, of, waivers)
-		if i == 0 {
-			r = one
-			continue
+		can := a.gateTrials(ctx, of)
+		one := a.measure(ctx, of, can, waivers)
+		if sources[of.From.ID] { // said already
+			one.Open, one.Before = nil, nil
 		}
-		for _, c := range one.Checks {
-			n := slices.IndexFunc(r.Checks, func(x contract.Check) bool { return x.Name == c.Name })
-			if n < 0 { // only some legs have it
-				r.Checks = append(r.Checks, c)
-			} else if r.Checks[n].OK && (!c.OK || c.Waived != "") {
-				r.Checks[n] = c
-			}
-		}
-		r.Go = r.Go && one.Go
+		sources[of.From.ID] = true
+		reports = append(reports, one)
 	}
+	r := gate.Together(reports)
+	a.Metrics.Gate.Note(in.Chunk, r)
 	return r, nil
 }
 
-// measure looks at everything once. What people have waived passes.
-func (a *Activities) measure(ctx context.Context, in contract.GateInput, waivers map[string]string) contract.GateReport {
+// measure looks at everything once, but for what the servers can do, which takes longer
+// where it has to be tried. What people have waived passes.
+func (a *Activities) measure(ctx context.Context, in contract.GateInput, can contract.Check, waivers map[string]string) contract.GateReport {
 	ctx, cancel := context.WithTimeout(ctx, measureWithin)
 	defer cancel()
 	l := a.Settings.Gate
@@ -100,7 +96,7 @@ func (a *Activities) measure(ctx context.Context, in contract.GateInput, waivers
 			return []contract.Check{gate.Election(l.ElectionQuiet, set, err), gate.Secondaries(l.SecondaryLag, set, err)}
 		},
 		func() []contract.Check {
-			return []contract.Check{a.gateLeases(ctx, in.DirectionInput), a.gateMembers(ctx, in.DirectionInput), a.gateBuilds(ctx, in.DirectionInput)}
+			return []contract.Check{a.gateLeases(ctx, in.DirectionInput), a.gateMembers(ctx, in.DirectionInput), a.gateBuilds(ctx, in.DirectionInput), can}
 		},
 		func() []contract.Check { return []contract.Check{a.gateMetadata(ctx)} },
 		func() []contract.Check { return []contract.Check{a.gateWayBack(ctx, in.DirectionInput)} },
@@ -127,7 +123,6 @@ func (a *Activities) measure(ctx context.Context, in contract.GateInput, waivers
 	}
 	r := gate.Report(time.Now().UTC(), l, &open, gate.Waive(slices.Concat(results...), waivers)...)
 	r.Before = &before
-	a.Metrics.Gate.Note(in.Chunk, r)
 	return r
 }
 
@@ -302,9 +297,6 @@ func (a *Activities) gateWayBack(ctx context.Context, in contract.DirectionInput
 	return gate.Return(w, nil)
 }
 
-// shownOpen is how many of the oldest open transactions and cursors are named.
-const shownOpen = 10
-
 // openWork lists what applications have open on the placement that serves.
 func (a *Activities) openWork(ctx context.Context, p chunk.Placement) (w contract.OpenWork, err error) {
 	set, err := a.Sides.Set(ctx, p.Shard)
@@ -335,7 +327,7 @@ func summary(way string, open []shard.Open) contract.OpenWork {
 			w.Cursors++
 		}
 		w.Oldest = max(w.Oldest, contract.Duration(o.Since))
-		if len(w.Items) < shownOpen {
+		if len(w.Items) < gate.ShownOpen {
 			w.Items = append(w.Items, contract.OpenItem{Kind: o.Kind, Age: contract.Duration(o.Since), Where: o.Where})
 		}
 	}

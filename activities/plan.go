@@ -19,7 +19,10 @@ func (a *Activities) PlanSwitch(ctx context.Context, in contract.GateInput) (con
 		return contract.SwitchPlan{}, err
 	}
 	facts, err := a.facts(ctx, in.DirectionInput)
-	return contract.SwitchPlan{Gate: report, Steps: gate.Plan(facts, a.Settings.Gate)}, err
+	if err != nil {
+		return contract.SwitchPlan{}, err
+	}
+	return contract.SwitchPlan{Gate: report, Steps: gate.Plan(facts, a.Settings.Gate)}, nil
 }
 
 // served names the chunk whose route a switch would change. Behind the publish of a
@@ -33,13 +36,25 @@ func served(in contract.DirectionInput) chunk.ID {
 
 // facts reads what a switch would find.
 func (a *Activities) facts(ctx context.Context, in contract.DirectionInput) (f gate.Facts, err error) {
-	set, err := a.Sides.Set(ctx, in.From.Shard)
+	all, err := a.legs(ctx, in)
 	if err != nil {
 		return f, err
 	}
-	st, err := set.Status(ctx)
-	if err != nil {
-		return f, err
+	f = gate.Facts{Direction: in.Direction, Lead: in.Migration, Grace: a.Switcher.Config.ProxyGrace}
+	for _, l := range all {
+		f.Legs = append(f.Legs, gate.Leg{Migration: l.Migration, From: l.From, To: l.To})
+		busy, err := a.busy(ctx, l.Migration)
+		if err != nil {
+			return f, err
+		}
+		f.Busy += busy
+	}
+	for _, p := range placements(all, func(l leg) chunk.Placement { return l.From }) {
+		source, err := a.sourceFacts(ctx, p)
+		if err != nil {
+			return f, err
+		}
+		f.Sources = append(f.Sources, source)
 	}
 	last, err := a.Store.LatestAttempt(ctx, in.Chunk)
 	if err != nil {
@@ -53,32 +68,46 @@ func (a *Activities) facts(ctx context.Context, in contract.DirectionInput) (f g
 	if err != nil {
 		return f, err
 	}
-	m, err := a.Store.Migration(ctx, in.Migration)
-	if err != nil {
-		return f, err
-	}
-	var busy struct {
-		Documents []bson.Raw `bson:"busy"`
-	}
-	if len(m.Busy) > 0 {
-		if err := bson.Unmarshal(m.Busy, &busy); err != nil {
-			return f, fmt.Errorf("read busy documents of migration %d: %w", in.Migration, err)
-		}
-	}
 	proxies, err := a.Store.LiveProxies(ctx)
 	if err != nil {
 		return f, err
 	}
-	f = gate.Facts{
-		Migration: in.Migration, Direction: in.Direction, Last: last.ID, From: in.From, To: in.To, FromCan: set.Shard().Capabilities,
-		FromPrimary: st.Host, FromTerm: st.Term, Grace: a.Switcher.Config.ProxyGrace,
-		Busy: len(busy.Documents), Catalog: db.CatalogVersion, Token: route.Token,
-	}
-	for _, m := range st.Members {
-		f.FromMembers = append(f.FromMembers, m.Host)
-	}
+	f.Last, f.Token, f.Catalog = last.ID, route.Token, db.CatalogVersion
 	for _, p := range proxies {
 		f.Proxies = append(f.Proxies, p.ID)
 	}
 	return f, nil
+}
+
+// sourceFacts is what a switch would find where a placement is that it leaves.
+func (a *Activities) sourceFacts(ctx context.Context, p chunk.Placement) (gate.Source, error) {
+	s := gate.Source{Placement: p}
+	set, err := a.Sides.Set(ctx, p.Shard)
+	if err != nil {
+		return s, err
+	}
+	st, err := set.Status(ctx)
+	if err != nil {
+		return s, err
+	}
+	s.Can, s.Primary, s.Term = set.Shard().Capabilities, st.Host, st.Term
+	for _, m := range st.Members {
+		s.Members = append(s.Members, m.Host)
+	}
+	return s, nil
+}
+
+// busy counts the documents that a leg's validation left for the fence.
+func (a *Activities) busy(ctx context.Context, id chunk.MigrationID) (int, error) {
+	m, err := a.Store.Migration(ctx, id)
+	if err != nil || len(m.Busy) == 0 {
+		return 0, err
+	}
+	var left struct {
+		Documents []bson.Raw `bson:"busy"`
+	}
+	if err := bson.Unmarshal(m.Busy, &left); err != nil {
+		return 0, fmt.Errorf("read busy documents of migration %d: %w", id, err)
+	}
+	return len(left.Documents), nil
 }

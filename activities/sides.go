@@ -73,12 +73,11 @@ func (c *sideCache) get(ctx context.Context, name string, open func(context.Cont
 		c.slots[name] = slot
 	}
 	c.mu.Unlock()
-	select {
-	case slot.turn <- struct{}{}:
-		defer func() { <-slot.turn }()
-	case <-ctx.Done():
-		return nil, fmt.Errorf("wait for the connections to shard %s: %w", name, context.Cause(ctx))
+	release, err := slot.take(ctx, name)
+	if err != nil {
+		return nil, err
 	}
+	defer release()
 	if slot.side != nil {
 		return slot.side, nil
 	}
@@ -88,6 +87,36 @@ func (c *sideCache) get(ctx context.Context, name string, open func(context.Cont
 	}
 	slot.side = side
 	return side, nil
+}
+
+// take waits for one's turn at a slot.
+func (s *sideSlot) take(ctx context.Context, name string) (release func(), err error) {
+	select {
+	case s.turn <- struct{}{}:
+		return func() { <-s.turn }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for the connections to shard %s: %w", name, context.Cause(ctx))
+	}
+}
+
+// renew lets a side that is stale be opened anew by whoever asks next. Who has it keeps
+// it, with its connections, which end with the process.
+func (c *sideCache) renew(ctx context.Context, name string, stale func(*Side) bool) error {
+	c.mu.Lock()
+	slot, ok := c.slots[name]
+	c.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	release, err := slot.take(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if slot.side != nil && stale(slot.side) {
+		slot.side = nil
+	}
+	return nil
 }
 
 // open dials a shard's members.

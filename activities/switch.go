@@ -3,6 +3,8 @@ package activities
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -49,6 +51,9 @@ func (a *Activities) PrepareSwitch(ctx context.Context, in contract.DirectionInp
 		return ref, err
 	}
 	ref.CatalogVersion = db.CatalogVersion
+	if err := a.renewSides(ctx, shardsOf(all)...); err != nil {
+		return ref, err
+	}
 	for _, name := range shardsOf(all) {
 		side, err := a.Sides.side(ctx, name)
 		if err != nil {
@@ -84,6 +89,9 @@ func holder(m chunk.MigrationID) string { return fmt.Sprintf("migration/%d", m) 
 // fenceSource goes through the window up to the publish.
 func (a *Activities) fenceSource(ctx context.Context, ref contract.AttemptRef) (contract.SwitchResult, error) {
 	if err := a.renew(ctx, ref); err != nil {
+		return contract.SwitchResult{Attempt: ref.Attempt}, err
+	}
+	if err := a.renewSides(ctx, slices.Sorted(maps.Keys(ref.LeaseEpochs))...); err != nil { // another worker may have prepared it
 		return contract.SwitchResult{Attempt: ref.Attempt}, err
 	}
 	if err := a.Store.Rehearse(ctx, publishRequest(publishOf(ref))); err != nil {

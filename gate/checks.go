@@ -171,6 +171,22 @@ func Answers(silent, owed []string, err error) contract.Check {
 	return c
 }
 
+// Trials is check (5): what the servers can do, by which each step picks its way, was
+// tried on those that serve now. said is what came of it, empty where nothing is tried.
+func Trials(said string, err error) contract.Check {
+	c := none(5, "capabilities", "tried on the primaries of both shards")
+	c.Source = "trials on both shards"
+	c.Hint = "it is tried again; drover shard check shows what is wrong"
+	switch {
+	case err != nil:
+		return fail(c, err)
+	case said == "":
+		return skip(c, "nothing is tried where nothing may be written")
+	}
+	c.OK, c.Value = true, said
+	return c
+}
+
 // Beside is a further check (5), of a placement that was adopted: nobody may write to
 // it without a proxy.
 func Beside(others []string, err error) contract.Check {

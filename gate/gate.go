@@ -4,6 +4,8 @@
 package gate
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"drover/contract"
@@ -42,6 +44,76 @@ func Report(at time.Time, l Limits, open *contract.OpenWork, checks ...contract.
 		r.Go = r.Go && c.OK
 	}
 	return r
+}
+
+// Together judges the legs of a split or merge, which switch at once: of each check the
+// worst counts. Open is nil in a report whose source another one speaks of.
+func Together(legs []contract.GateReport) contract.GateReport {
+	r := legs[0]
+	r.Checks = slices.Clone(r.Checks)
+	for _, one := range legs[1:] {
+		r.Go = r.Go && one.Go
+		for _, c := range one.Checks {
+			n := slices.IndexFunc(r.Checks, func(x contract.Check) bool { return x.Name == c.Name })
+			if n < 0 { // only some legs have it
+				r.Checks = append(r.Checks, c)
+			} else if worse(c, r.Checks[n]) {
+				r.Checks[n] = c
+			}
+		}
+		r.Open, r.Before = openTogether(r.Open, one.Open), servedTogether(r.Before, one.Before)
+	}
+	return r
+}
+
+// worse reports whether a says more against a switch than b, of the same name.
+func worse(a, b contract.Check) bool {
+	rank := func(c contract.Check) int {
+		switch {
+		case !c.OK:
+			return 3
+		case c.Waived != "":
+			return 2
+		case c.Skipped == "":
+			return 1
+		}
+		return 0
+	}
+	if rank(a) != rank(b) {
+		return rank(a) > rank(b)
+	}
+	if a.Name == electionCheck { // for how long nobody was elected
+		return a.Measured < b.Measured
+	}
+	return a.Measured > b.Measured
+}
+
+// ShownOpen is how many of the oldest open transactions and cursors are named.
+const ShownOpen = 10
+
+// openTogether counts what is open on two sources.
+func openTogether(a, b *contract.OpenWork) *contract.OpenWork {
+	if a == nil || b == nil {
+		return cmp.Or(a, b)
+	}
+	sum := contract.OpenWork{
+		Way: a.Way, Transactions: a.Transactions + b.Transactions, Cursors: a.Cursors + b.Cursors, Oldest: max(a.Oldest, b.Oldest),
+		Items: slices.Concat(a.Items, b.Items),
+	}
+	slices.SortStableFunc(sum.Items, func(x, y contract.OpenItem) int { return cmp.Compare(y.Age, x.Age) })
+	sum.Items = sum.Items[:min(ShownOpen, len(sum.Items))]
+	return &sum
+}
+
+// servedTogether is how two sources serve: a switch is compared with the slower one.
+func servedTogether(a, b *contract.Traffic) *contract.Traffic {
+	if a == nil || b == nil {
+		return cmp.Or(a, b)
+	}
+	return &contract.Traffic{
+		Proxies: max(a.Proxies, b.Proxies), Requests: a.Requests + b.Requests, Errors: a.Errors + b.Errors,
+		P50MS: max(a.P50MS, b.P50MS), P99MS: max(a.P99MS, b.P99MS),
+	}
 }
 
 // Names of checks that may be waived.

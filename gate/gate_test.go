@@ -2,6 +2,8 @@ package gate_test
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -83,6 +85,9 @@ func TestEachCheckSaysValueLimitAndSource(t *testing.T) {
 		"answers":  {gate.Answers(nil, nil, nil), true, "clean", 0, "protocol"},
 		"owed":     {gate.Answers(nil, []string{"b3 of b (down)"}, nil), true, "owed: b3 of b (down)", 0, "protocol"},
 		"silent":   {gate.Answers([]string{"b3 of b does not answer"}, nil, nil), false, "b3 of b does not answer", 1, "protocol"},
+		"tried":    {gate.Trials("a: tried, b: tried", nil), true, "a: tried, b: tried", 0, "protocol"},
+		"untried":  {gate.Trials("a: tried", errDown), false, "it is down", 0, "protocol"},
+		"no trial": {gate.Trials("", nil), true, "not applicable: nothing is tried", 0, "protocol"},
 		"builds":   {gate.IndexBuilds([]string{"b builds x.y"}, nil), false, "b builds x.y", 1, "protocol"},
 		"written":  {gate.Writable(3*time.Millisecond, nil), true, "written in 3ms", 3, "protocol"},
 		"readonly": {gate.Writable(0, errDown), false, "it is down", 0, "protocol"},
@@ -171,26 +176,119 @@ drover_gate_refusals_total{check="lag"} 1
 // the protocol would use.
 func TestPlanNamesWhatASwitchWouldTouch(t *testing.T) {
 	t.Parallel()
+	old := chunk.Placement{ID: 1, Chunk: "d/0001", Shard: "a", Database: "d_0001_p1"}
 	f := gate.Facts{
-		Migration: 7, Direction: 3, Last: 5, Busy: 2, Catalog: 9, Token: 11, Grace: 150 * time.Millisecond,
-		From: chunk.Placement{ID: 1, Chunk: "d/0001", Shard: "a", Database: "d_0001_p1"}, To: chunk.Placement{ID: 2, Chunk: "d/0001", Shard: "b", Database: "d_0001_p2"},
-		FromMembers: []string{"a1", "a2"}, FromPrimary: "a1", FromTerm: 4, Proxies: []string{"p1"},
+		Lead: 7, Direction: 3, Last: 5, Busy: 2, Catalog: 9, Token: 11, Grace: 150 * time.Millisecond, Proxies: []string{"p1"},
+		Legs:    []gate.Leg{{Migration: 7, From: old, To: chunk.Placement{ID: 2, Chunk: "d/0001", Shard: "b", Database: "d_0001_p2"}}},
+		Sources: []gate.Source{{Placement: old, Members: []string{"a1", "a2"}, Primary: "a1", Term: 4}},
 	}
-	var text strings.Builder
-	steps := gate.Plan(f, limits)
-	for _, s := range steps {
-		text.WriteString(s.Step + ": " + strings.Join(s.Values, "; ") + "\n")
-	}
-	require.Len(t, steps, 8)
+	text := planText(t, f)
 	for _, want := range []string{
-		"roles w_p1_a6 and r_p1_a6 on a", "w_p2_a6", "deadline 1s after fencing (fence-deadline, default)", "members a1, a2", "term 4",
-		"1 live proxies: p1, waited for 150ms", "does not list", "drained/m7/a6/p1/r1", "direction 3", "final/m7/a6/p1/r1", "2 busy documents",
-		"token above 11", "catalog version 9", "open/m7/a6/p2/r1", "role a_p2_m7_d3 goes",
+		"leases of a, b", "roles w_p1_a6 and r_p1_a6 on a", "w_p2_a6", "deadline 1s after fencing (fence-deadline, default)", "members a1, a2", "term 4",
+		"1 live proxies: p1, each has to say that it is clean", "does not list", "drained/m7/a6/p1/r1", "direction 3", "final/m7/a6/p1/r1", "2 busy documents",
+		"d/0001: placement 1 on a becomes placement 2 on b", "token above 11", "catalog version 9", "open/m7/a6/p2/r1", "role a_p2_m7_d3 goes",
 	} {
-		require.Contains(t, text.String(), want)
+		require.Contains(t, text, want)
 	}
-	f.FromCan = chunk.Capabilities{ListsOperations: true, InvalidatesUserCache: true}
-	steps = gate.Plan(f, limits)
-	require.Contains(t, steps[1].Values, "invalidateUserCache on each")
-	require.Contains(t, steps[2].Values, "by the server's own list of operations and transactions")
+	require.NotContains(t, text, "150ms", "where the server lists nothing there is no grace")
+	f.Sources[0].Can = chunk.Capabilities{ListsOperations: true, InvalidatesUserCache: true}
+	text = planText(t, f)
+	for _, want := range []string{"invalidateUserCache on each", "by the server's own list of operations and transactions", "1 live proxies: p1, waited for 150ms"} {
+		require.Contains(t, text, want)
+	}
+}
+
+// planText is a plan as one text.
+func planText(t *testing.T, f gate.Facts) string {
+	t.Helper()
+	steps := gate.Plan(f, limits)
+	require.Len(t, steps, 8)
+	var text strings.Builder
+	for _, s := range steps {
+		text.WriteString(s.Step + " on " + s.On + ": " + strings.Join(s.Values, "; ") + "\n")
+	}
+	return text.String()
+}
+
+// TestPlanNamesEveryPlacement of a split or merge: all of them switch at once.
+func TestPlanNamesEveryPlacement(t *testing.T) {
+	t.Parallel()
+	p := func(id chunk.PlacementID, of chunk.ID, shard string) chunk.Placement {
+		return chunk.Placement{ID: id, Chunk: of, Shard: shard, Database: "d" + string(of) + "_p" + fmt.Sprint(id)}
+	}
+	one, two, left, right := p(1, "d/0001", "a"), p(2, "d/0002", "b"), p(3, "d/0003", "c"), p(4, "d/0004", "a")
+	text := planText(t, gate.Facts{
+		Lead: 7, Direction: 3, Last: 5,
+		Legs: []gate.Leg{{Migration: 7, From: one, To: left}, {Migration: 8, From: one, To: right}, {Migration: 9, From: two, To: right}},
+		Sources: []gate.Source{
+			{Placement: one, Members: []string{"a1"}, Primary: "a1", Can: chunk.Capabilities{ListsOperations: true}},
+			{Placement: two, Members: []string{"b1"}, Primary: "b1"},
+		},
+	})
+	for _, want := range []string{
+		"leases of a, b, c", "w_p1_a6", "w_p2_a6", "w_p3_a6", "w_p4_a6", "fence on a, b:", "members a1", "members b1", "roles r_p2_a* older than 6",
+		"each has to say that it is clean", "by the server's own list", "drained/m7/a6/p2/r1", "final/m7/a6/p1/r1", "final/m7/a6/p2/r1", "catch up on a, c:",
+		"d/0002: placement 2 on b is left", "d/0004: placement 4 on a serves", "open/m7/a6/p3/r1", "open/m7/a6/p4/r1",
+		"role a_p3_m7_d3 goes", "role a_p4_m8_d3 goes", "role a_p4_m9_d3 goes",
+	} {
+		require.Contains(t, text, want)
+	}
+	require.Equal(t, 1, strings.Count(text, "open/m7/a6/p4/r1"), "each placement once")
+}
+
+// TestLegsAreJudgedTogether: a split or merge switches at once, so the worst of each
+// check decides, and what is open is counted on every source.
+func TestLegsAreJudgedTogether(t *testing.T) {
+	t.Parallel()
+	calm := func(d time.Duration) contract.Check {
+		return gate.Election(limits.ElectionQuiet, set(func(s *gate.Set) { s.Stable = d }), nil)
+	}
+	alone := gate.Election(limits.ElectionQuiet, set(func(s *gate.Set) { s.Members = s.Members[:1] }), nil)
+	leg := func(lag, quiet time.Duration, open *contract.OpenWork, more ...contract.Check) contract.GateReport {
+		r := gate.Report(time.Now(), limits, open, append(more, gate.Lag(limits.Lag, lag, "marker", nil), calm(quiet))...)
+		r.Before = &contract.Traffic{Proxies: 2, Requests: 10, Errors: 1, P50MS: 1, P99MS: float64(lag.Milliseconds())}
+		return r
+	}
+	items := func(ages ...time.Duration) *contract.OpenWork {
+		w := &contract.OpenWork{Way: "listed", Cursors: len(ages)}
+		for _, age := range ages {
+			w.Oldest = max(w.Oldest, contract.Duration(age))
+			w.Items = append(w.Items, contract.OpenItem{Kind: "cursor", Age: contract.Duration(age)})
+		}
+		return w
+	}
+	r := gate.Together([]contract.GateReport{
+		leg(time.Millisecond, time.Hour, items(time.Second, time.Millisecond)),
+		leg(3*time.Millisecond, 10*time.Minute, nil, gate.Beside(nil, nil)),
+		leg(2*time.Millisecond, 2*time.Hour, items(time.Minute)),
+	})
+	require.True(t, r.Go)
+	require.Len(t, r.Checks, 3, "one that only some legs have counts too")
+	byName := func(r contract.GateReport, name string) contract.Check {
+		n := slices.IndexFunc(r.Checks, func(c contract.Check) bool { return c.Name == name })
+		require.GreaterOrEqual(t, n, 0)
+		return r.Checks[n]
+	}
+	require.InDelta(t, 3, byName(r, "lag").Measured, 0.001, "the longest lag")
+	require.InDelta(t, 600_000, byName(r, "election").Measured, 0.001, "the youngest primary")
+	require.Equal(t, 3, r.Open.Cursors)
+	require.EqualValues(t, time.Minute, r.Open.Items[0].Age, "the oldest first")
+	require.Equal(t, contract.Traffic{Proxies: 2, Requests: 30, Errors: 3, P50MS: 1, P99MS: 3}, *r.Before)
+
+	r = gate.Together([]contract.GateReport{leg(time.Millisecond, time.Hour, nil), leg(time.Second, time.Hour, nil), leg(time.Millisecond, time.Hour, nil)})
+	require.False(t, r.Go)
+	require.Contains(t, r.Refusals(), "(1) lag is 1s")
+
+	both := func(checks ...contract.Check) contract.Check {
+		var all []contract.GateReport
+		for _, c := range checks {
+			all = append(all, gate.Report(time.Now(), limits, nil, c))
+		}
+		return gate.Together(all).Checks[0]
+	}
+	require.Empty(t, both(alone, calm(time.Hour)).Skipped, "what was measured says more than what does not apply")
+	waived := calm(time.Minute)
+	waived.OK, waived.Waived = true, "by ann"
+	require.Equal(t, "by ann", both(waived, calm(time.Hour)).Waived)
+	require.False(t, both(calm(time.Minute), waived).OK)
 }
