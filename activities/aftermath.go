@@ -9,6 +9,7 @@ import (
 	"drover/chunk"
 	"drover/contract"
 	"drover/gate"
+	"drover/internal/pause"
 	"drover/metadata"
 )
 
@@ -22,35 +23,81 @@ const worseFor = 10 * time.Second
 // If interrupted: run again; the time begins anew.
 func (a *Activities) WatchSwitch(ctx context.Context, in contract.AftermathInput) (contract.AftermathResult, error) {
 	r := contract.AftermathResult{Before: in.Before, Limits: a.Settings.Worse.List()}
-	until := time.Now().Add(time.Duration(in.For))
-	err := beating(ctx, func() any { return nil }, func(ctx context.Context) error {
-		tick := time.NewTicker(measureEvery)
-		defer tick.Stop()
-		since := time.Time{} // past the limit
-		for time.Now().Before(until) {
-			after, _, err := a.traffic(ctx, chunk.PlacementID(in.Serving.ID))
-			if err != nil {
-				return err
+	err := beating(ctx, func() any { return nil }, func(ctx context.Context) (err error) {
+		r.Worse, err = stays(ctx, time.Duration(in.For), func() (bool, error) {
+			all, err := a.serving(ctx, in)
+			if err == nil {
+				r.After, r.Why = worst(a.Settings.Worse, in.Before, all)
 			}
-			r.After, r.Why = after, a.Settings.Worse.Judge(in.Before, after)
-			switch {
-			case r.Why == "":
-				since = time.Time{}
-			case since.IsZero():
-				since = time.Now()
-			case time.Since(since) >= worseFor:
-				r.Worse = true
-				return nil
-			}
-			select {
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			case <-tick.C:
-			}
-		}
-		return nil
+			return r.Why != "", err
+		})
+		return err
 	})
 	return r, err
+}
+
+// stays looks again and again for some time, and ends before it when what it looks for
+// has been so at every look for [worseFor].
+func stays(ctx context.Context, within time.Duration, look func() (bool, error)) (bool, error) {
+	until := time.Now().Add(within)
+	since := time.Time{}
+	for time.Now().Before(until) {
+		is, err := look()
+		switch {
+		case err != nil:
+			return false, err
+		case !is:
+			since = time.Time{}
+		case since.IsZero():
+			since = time.Now()
+		case time.Since(since) >= worseFor:
+			return true, nil
+		}
+		if err := pause.For(ctx, measureEvery); err != nil {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+// partTraffic is how a placement serves.
+type partTraffic struct {
+	placement chunk.Placement
+	traffic   contract.Traffic
+}
+
+// serving is how every placement serves that a switch has opened.
+func (a *Activities) serving(ctx context.Context, in contract.AftermathInput) ([]partTraffic, error) {
+	rows, err := a.Store.Legs(ctx, in.Migration)
+	if err != nil {
+		return nil, err
+	}
+	var all []partTraffic
+	for _, d := range doomedOf(rows, chunk.PlacementID(in.Serving.ID)) {
+		t, _, err := a.traffic(ctx, d.placement.ID)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, partTraffic{d.placement, t})
+	}
+	return all, nil
+}
+
+// worst judges each placement for itself, against before: a slow one does not hide
+// among others. Where none is worse off it gives the slowest.
+func worst(limits gate.Worse, before contract.Traffic, all []partTraffic) (slowest contract.Traffic, why string) {
+	for i, s := range all {
+		if why := limits.Judge(before, s.traffic); why != "" {
+			if len(all) > 1 {
+				why = fmt.Sprintf("%s on %s: %s", s.placement.Chunk, s.placement.Shard, why)
+			}
+			return s.traffic, why
+		}
+		if i == 0 || s.traffic.P99MS > slowest.P99MS {
+			slowest = s.traffic
+		}
+	}
+	return slowest, ""
 }
 
 // word is what one proxy says of a placement.
