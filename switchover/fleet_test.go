@@ -5,11 +5,13 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -46,6 +48,8 @@ type fleet struct {
 	counted   map[chunk.PlacementID]chunk.AttemptID // grants when the proxies were counted
 	differ    error                                 // what the comparison under the fence says
 	until     time.Time                             // deadline of the newest fence
+	void      bool                                  // the roles that are to be granted are gone
+	unlocked  []error                               // what giving back the next grant locks meets
 }
 
 var errDown = errors.New("the shard does not answer")
@@ -163,7 +167,15 @@ func (f *fleet) Paid(_ context.Context, o switchover.Owed) error {
 }
 
 func (f *fleet) GrantLock(ctx context.Context, _ string, do func(context.Context) error) error {
-	return do(ctx)
+	if err := do(ctx); err != nil {
+		return err
+	}
+	return f.locked(func() (err error) {
+		if len(f.unlocked) > 0 {
+			err, f.unlocked = f.unlocked[0], f.unlocked[1:]
+		}
+		return err
+	})
 }
 func (f *fleet) Listen(context.Context) (switchover.Words, error) { return f, nil }
 func (f *fleet) Wait(context.Context, chunk.AttemptID, switchover.Access, switchover.Patience) ([]string, error) {
@@ -232,7 +244,13 @@ func (s *fleetSide) Pay(ctx context.Context, host string, _ chunk.Placement, a s
 }
 
 func (s *fleetSide) GrantToData(ctx context.Context, p chunk.Placement, a chunk.AttemptID) error {
-	return s.call(ctx, func() error { s.f.granted[p.ID] = a; return nil })
+	return s.call(ctx, func() error {
+		if s.f.void {
+			return failure.New(failure.Lost, "grant.void", "the roles of attempt %d are gone", a)
+		}
+		s.f.granted[p.ID] = a
+		return nil
+	})
 }
 
 func (s *fleetSide) Identity(ctx context.Context) (switchover.Identity, error) {
@@ -402,6 +420,81 @@ func TestWatchdogComesAtTheDeadline(t *testing.T) {
 	w.Wait()
 	require.Equal(t, chunk.Fencing, f.state(1))
 	require.Equal(t, chunk.AttemptAborted, f.state(2))
+}
+
+// A watchdog that cannot act says so until it can: the number of such attempts is what
+// the alarm goes by.
+func TestWatchdogAlarmsWhileItCannotAct(t *testing.T) {
+	t.Parallel()
+
+	var said strings.Builder
+	look := func(w *switchover.Watchdog) float64 {
+		w.Look(t.Context())
+		w.Wait()
+		return testutil.ToFloat64(w.Metrics.Stuck)
+	}
+	f := newFleet(chunk.Fencing, chunk.Closing)
+	f.down["a"] = errDown
+	w := f.watchdog()
+	w.Switcher.Log = slog.New(slog.NewTextHandler(&said, nil))
+	require.InDelta(t, 1, look(w), 0, "the other one has ended")
+	require.Contains(t, said.String(), "Watchdog cannot end an attempt")
+	require.Contains(t, said.String(), errDown.Error())
+	f.down["a"] = nil
+	require.Zero(t, look(w))
+	require.Equal(t, chunk.AttemptAborted, f.state(1))
+
+	// Another one who was first is no trouble. That nobody ever is, is.
+	f = newFleet(chunk.Published)
+	f.void = true
+	w = f.watchdog()
+	require.Zero(t, look(w))
+	require.InDelta(t, 1, look(w), 0)
+	require.InDelta(t, 1, look(w), 0)
+	f.void = false
+	require.Zero(t, look(w))
+	require.Equal(t, chunk.Open, f.state(1))
+
+	f = newFleet(chunk.Published)
+	f.void = true
+	w = f.watchdog()
+	require.Zero(t, look(w))
+	f.rows[1].State = chunk.AttemptDone // it was another one
+	require.Zero(t, look(w))
+	f.rows[1].State = chunk.Published
+	require.Zero(t, look(w), "what was said before is forgotten")
+}
+
+// A lock of grants that expired under its holder, or that cannot be given back, is an
+// error although the grants are made: somebody may have changed them at the same time.
+// Whoever comes next makes them again, and the attempt ends.
+func TestGrantLockThatIsNotGivenBack(t *testing.T) {
+	t.Parallel()
+
+	expired := failure.New(failure.Lost, "grants.lost", "the grant lock was taken by another")
+	for _, broken := range []error{expired, errDown} {
+		f := newFleet(chunk.Closing)
+		f.unlocked = []error{broken}
+		err := f.switcher().PublishAndOpen(t.Context(), switchover.PublishInput{Attempt: 1})
+		require.ErrorIs(t, err, broken)
+		require.Equal(t, chunk.Published, f.state(1), "it is not said to be open")
+		w := f.watchdog()
+		w.Look(t.Context())
+		w.Wait()
+		require.Equal(t, chunk.Open, f.state(1))
+		require.EqualValues(t, 1, f.granted[placementB.ID])
+
+		f = newFleet(chunk.Fencing)
+		f.unlocked = []error{broken}
+		err = f.switcher().Abandon(t.Context(), 1, "test")
+		require.ErrorIs(t, err, broken)
+		require.Equal(t, chunk.AttemptAborting, f.state(1))
+		w = f.watchdog()
+		w.Look(t.Context())
+		w.Wait()
+		require.Equal(t, chunk.AttemptAborted, f.state(1))
+		require.EqualValues(t, 1, f.granted[placementA.ID])
+	}
 }
 
 // A member that was down at the fence is noted before anything goes on, and shown

@@ -32,10 +32,11 @@ type Watchdog struct {
 	Metrics  *WatchdogMetrics
 
 	mu      sync.Mutex
-	busy    map[string]bool               // what runs now
-	stuck   map[chunk.AttemptID]time.Time // what could not be ended, and when that was logged
-	ready   map[chunk.AttemptID]bool      // whose shards were asked for something, so that connections are there
-	paying  time.Time                     // when the list of the owed was last read
+	busy    map[string]bool                        // what runs now
+	stuck   map[chunk.AttemptID]time.Time          // what could not be ended, and when that was logged
+	refused map[chunk.AttemptID]chunk.AttemptState // what somebody else was taken to be first with, and the state that it was in
+	ready   map[chunk.AttemptID]bool               // whose shards were asked for something, so that connections are there
+	paying  time.Time                              // when the list of the owed was last read
 	running sync.WaitGroup
 }
 
@@ -183,7 +184,15 @@ func (w *Watchdog) note(ctx context.Context, at Attempt, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	defer func() { w.Metrics.Stuck.Set(float64(len(w.stuck))) }()
-	if err == nil || failure.Is(err, failure.Lost) { // the coordinator or another watchdog was first
+	first := failure.Is(err, failure.Lost) && w.refused[at.ID] != at.State // the coordinator or another watchdog; not twice, in one state
+	delete(w.refused, at.ID)
+	if failure.Is(err, failure.Lost) {
+		if w.refused == nil {
+			w.refused = map[chunk.AttemptID]chunk.AttemptState{}
+		}
+		w.refused[at.ID] = at.State
+	}
+	if err == nil || first {
 		delete(w.stuck, at.ID)
 		return
 	}
@@ -210,6 +219,11 @@ func (w *Watchdog) forget(open, due map[chunk.AttemptID]bool) {
 	for id := range w.stuck {
 		if !due[id] {
 			delete(w.stuck, id)
+		}
+	}
+	for id := range w.refused {
+		if !due[id] {
+			delete(w.refused, id)
 		}
 	}
 	w.Metrics.Stuck.Set(float64(len(w.stuck)))
