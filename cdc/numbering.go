@@ -67,7 +67,7 @@ func (n *numbering) take(c *change, token bson.Raw) (outcome, error) {
 	out := outcome{event: e}
 	if !e.Op.OnDocument() {
 		n.forget(e)
-	} else if placement, ok := n.closedIn(e.Database); ok && e.Label == 0 {
+	} else if placement, ok := n.shut(e.Database); ok && e.Label == 0 {
 		out.straggler = placement
 	}
 	var err error
@@ -210,6 +210,16 @@ func (n *numbering) closedIn(database string) (chunk.PlacementID, bool) {
 	return 0, false
 }
 
+// shut gives the placement that a database holds, if nobody may write to it: it is past
+// its final marker, or was dropped. A number is never used again.
+func (n *numbering) shut(database string) (chunk.PlacementID, bool) {
+	if placement, ok := n.closedIn(database); ok {
+		return placement, true
+	}
+	placement, named := chunk.PlacementOf(database)
+	return placement, named && slices.Contains(n.position.Gone, int64(placement))
+}
+
 // of matches what is known of one placement.
 func of(placement chunk.PlacementID) func(closed) bool {
 	return func(c closed) bool { return c.Placement == placement }
@@ -262,15 +272,23 @@ func (n *numbering) gone(placement chunk.PlacementID) {
 	p.Opened = slices.DeleteFunc(slices.Clone(p.Opened), of(placement))
 }
 
-// forget drops what is known of a placement whose database is dropped.
+// keepGone is how many placements are remembered whose databases were dropped.
+const keepGone = 1000
+
+// forget drops what is known of a placement whose database is dropped, but for that.
 func (n *numbering) forget(e *event.Event) {
 	if e.Op != "dropDatabase" {
 		return
 	}
-	if placement, ok := n.closedIn(e.Database); ok {
+	named, ok := chunk.PlacementOf(e.Database)
+	if placement, closed := n.closedIn(e.Database); closed {
 		n.gone(placement)
-	} else if placement, ok := chunk.PlacementOf(e.Database); ok {
-		n.gone(placement)
+	} else if ok {
+		n.gone(named)
+	}
+	if p := &n.position; ok && !slices.Contains(p.Gone, int64(named)) {
+		p.Gone = append(slices.Clone(p.Gone), int64(named))
+		p.Gone = p.Gone[max(0, len(p.Gone)-keepGone):]
 	}
 }
 

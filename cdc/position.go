@@ -25,7 +25,7 @@ type Positions interface {
 }
 
 // Stragglers keeps what should not have been written: a change of a placement
-// between its final marker and its next open marker.
+// between its final marker and its next open marker, or behind the drop of its database.
 type Stragglers interface {
 	// Report is idempotent under (shard, seq).
 	Report(ctx context.Context, s Straggler) error
@@ -73,6 +73,7 @@ type Position struct {
 	Labels     []transaction  `bson:"labels,omitempty"` // the newest replicators' transactions, oldest first
 	Closed     []closed       `bson:"closed"`           // placements past their final marker
 	Opened     []closed       `bson:"opened,omitempty"` // the newest attempt that opened each placement
+	Gone       []int64        `bson:"gone,omitempty"`   // placements whose databases were dropped, the newest last
 	Split      bool           `bson:"split,omitempty"`  // large events come in parts
 	Lost       string         `bson:"lost,omitempty"`   // why this position can never be resumed
 }
