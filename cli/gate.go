@@ -48,7 +48,7 @@ func newMigrateSwitch(a *app) *cobra.Command {
 			}
 			in.By = a.user()
 			return a.withStarter(cmd, func(ctx context.Context, s *starter.Starter) error {
-				st, err := s.Ask(ctx, id, contract.ApproveUpdate, in)
+				st, err := a.ask(ctx, s, id, contract.ApproveUpdate, in)
 				if err != nil {
 					return err
 				}

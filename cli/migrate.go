@@ -14,6 +14,8 @@ import (
 	"drover/chunk"
 	"drover/contract"
 	"drover/internal/config"
+	"drover/internal/failure"
+	"drover/metadata"
 	"drover/starter"
 )
 
@@ -153,7 +155,7 @@ func (a *app) verb(name, short string) *cobra.Command {
 				}
 			}
 			return a.withStarter(cmd, func(ctx context.Context, s *starter.Starter) error {
-				st, err := s.Ask(ctx, chunk.ID(args[0]), name, in)
+				st, err := a.ask(ctx, s, chunk.ID(args[0]), name, in)
 				if err != nil {
 					return err
 				}
@@ -170,6 +172,33 @@ func (a *app) verb(name, short string) *cobra.Command {
 	}
 	a.cfg.Flags(c.Flags(), config.Common)
 	return c
+}
+
+// ask sends an update. Where no move goes by the chunk's name it looks for one that the
+// chunk is part of.
+func (a *app) ask(ctx context.Context, s *starter.Starter, id chunk.ID, update string, in contract.UpdateInput) (contract.Status, error) {
+	st, err := s.Ask(ctx, id, update, in)
+	if !failure.HasCode(err, "migration.not_running") {
+		return st, err
+	}
+	store, openErr := a.openStore(ctx)
+	if openErr != nil {
+		return st, err
+	}
+	defer store.Close()
+	return st, partOf(ctx, store, id, update, err)
+}
+
+// partOf says which move a chunk is part of that has none of its own: a split or merge
+// goes by the name of its first chunk. Where there is none it gives unknown.
+func partOf(ctx context.Context, store *metadata.Store, id chunk.ID, update string, unknown error) error {
+	m, moving, err := store.OpenMigration(ctx, id)
+	of := strings.TrimPrefix(m.WorkflowID, starter.MigrateID(""))
+	if err != nil || !moving || of == string(id) {
+		return unknown
+	}
+	return failure.New(failure.Invalid, "migration.part_of", "chunk %s is part of the move of %s, which is %s", id, of, m.Phase).
+		WithHint("drover migrate %s %s", update, of)
 }
 
 // destroying says what the verbs that remove a copy of data do.

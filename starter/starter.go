@@ -2,10 +2,12 @@
 package starter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
@@ -45,7 +47,7 @@ func CaptureID(shard string) string { return "capture/" + shard }
 
 // Migrate starts the move; one that runs already is refused, never joined.
 func (s *Starter) Migrate(ctx context.Context, in contract.MigrateInput) (Run, error) {
-	return s.begin(ctx, client.StartWorkflowOptions{
+	run, err := s.begin(ctx, client.StartWorkflowOptions{
 		ID:                    MigrateID(in.Chunk),
 		WorkflowIDReusePolicy: enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
 		StaticSummary:         summary(in),
@@ -54,8 +56,31 @@ func (s *Starter) Migrate(ctx context.Context, in contract.MigrateInput) (Run, e
 			contract.ChunkIDAttribute.ValueSet(string(in.Chunk)),
 			contract.TargetShardAttribute.ValueSet(in.To)),
 	}, contract.MigrateChunkWorkflow, in, "the move of "+string(in.Chunk),
-		failure.New(failure.Invalid, "migration.running", "chunk %s is being moved already", in.Chunk).
+		failure.New(failure.Invalid, running, "chunk %s is being moved already", in.Chunk).
 			WithHint("drover migrate status %s shows that move", in.Chunk))
+	if failure.HasCode(err, running) {
+		return run, s.inTheWay(ctx, in.Chunk, err)
+	}
+	return run, err
+}
+
+// running is the code of a move that is refused because one of its chunk runs.
+const running = "migration.running"
+
+// lookFor is for a move that is in the way to say where it is: no worker may be there.
+const lookFor = 2 * time.Second
+
+// inTheWay says of a move that runs already where it is, and what may be asked of it;
+// what it does not say is no reason to wait.
+func (s *Starter) inTheWay(ctx context.Context, id chunk.ID, taken error) error {
+	ctx, cancel := context.WithTimeout(ctx, lookFor)
+	defer cancel()
+	st, err := s.Status(ctx, id)
+	if err != nil {
+		return taken
+	}
+	return failure.New(failure.Invalid, running, "chunk %s is being moved to %s already: move %d, which is %s", id, st.Target.Shard, st.Migration, st.Phase).
+		WithHint("drover migrate status %s shows that move; possible now: %s", id, cmp.Or(strings.Join(st.Updates, ", "), "nothing"))
 }
 
 // summary is the one line that Temporal shows of a move.

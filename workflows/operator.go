@@ -11,6 +11,7 @@ import (
 
 	"drover/chunk"
 	"drover/contract"
+	"drover/internal/flow"
 )
 
 // verb is one thing that an operator may ask of a running move.
@@ -46,12 +47,7 @@ func (m *migration) verbs() []verb {
 func (m *migration) handlers(ctx workflow.Context) error {
 	err := workflow.SetQueryHandlerWithOptions(ctx, contract.StatusQuery, func() (contract.Status, error) {
 		m.status.Paused, m.status.Direction = m.paused, m.direction
-		m.status.Updates = nil
-		for _, v := range m.verbs() {
-			if v.allowed() == nil {
-				m.status.Updates = append(m.status.Updates, v.name)
-			}
-		}
+		m.status.Updates = m.possible()
 		return m.status, nil
 	}, workflow.QueryHandlerOptions{Description: "where the move is, why it waits, and what may be asked of it"})
 	if err != nil {
@@ -60,7 +56,7 @@ func (m *migration) handlers(ctx workflow.Context) error {
 	for _, v := range m.verbs() {
 		err := workflow.SetUpdateHandlerWithOptions(ctx, v.name,
 			func(_ workflow.Context, in contract.UpdateInput) (contract.Status, error) {
-				if err := v.allowed(); err != nil { // state may have moved since the validator
+				if err := m.may(v); err != nil { // state may have moved since the validator
 					return m.status, err
 				}
 				m.log.Info("An operator asks", "update", v.name, "by", in.By, "reason", in.Reason)
@@ -75,7 +71,7 @@ func (m *migration) handlers(ctx workflow.Context) error {
 					if err := m.mayMean(in.Migration); err != nil {
 						return err
 					}
-					return v.allowed()
+					return m.may(v)
 				},
 			})
 		if err != nil {
@@ -83,6 +79,25 @@ func (m *migration) handlers(ctx workflow.Context) error {
 		}
 	}
 	return nil
+}
+
+// possible names what may be asked of the move now.
+func (m *migration) possible() (names []string) {
+	for _, v := range m.verbs() {
+		if v.allowed() == nil {
+			names = append(names, v.name)
+		}
+	}
+	return names
+}
+
+// may refuses a verb that does not fit, with what does.
+func (m *migration) may(v verb) error {
+	err := v.allowed()
+	if err == nil {
+		return nil
+	}
+	return refuse("%s; possible now: %s", flow.Cause(err), cmp.Or(strings.Join(m.possible(), ", "), "nothing"))
 }
 
 // pause is what the update does; who asked is shown where the move waits.

@@ -28,6 +28,29 @@ func TestWhatIsAskedOfAnotherMoveIsRefused(t *testing.T) {
 	require.NoError(t, own)
 }
 
+// TestVerbThatDoesNotFitIsToldWhatDoes: a refusal names the phase and what is possible in it.
+func TestVerbThatDoesNotFitIsToldWhatDoes(t *testing.T) {
+	t.Parallel()
+
+	w := newWorld()
+	w.gateNo = 1 << 30
+	env := newEnv(t, w)
+	var early, later error
+	ask(env, time.Hour, contract.CompleteUpdate, &early)
+	env.RegisterDelayedCallback(func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.gateNo = 0
+	}, 2*time.Hour)
+	ask(env, 3*time.Hour, contract.AbortUpdate, &later)
+	ask(env, 4*time.Hour, contract.CompleteUpdate, new(error))
+	start(env, input)
+
+	require.NoError(t, env.GetWorkflowError())
+	require.ErrorContains(t, early, "this one is in switching; possible now: pause, abort")
+	require.ErrorContains(t, later, "the target serves; rollback first, then abort; possible now: pause, rollback, complete, drill")
+}
+
 // TestMoveThatIsNotRegisteredIsNotTakenForAnother: which one it is shows then.
 func TestMoveThatIsNotRegisteredIsNotTakenForAnother(t *testing.T) {
 	t.Parallel()
