@@ -14,6 +14,7 @@ var (
 	zombies     = scope{name: "two attempts, two watchdogs, no lanes", attempts: 2, watchdogs: 2}
 	stragglers  = scope{name: "one attempt, a failover at any time", attempts: 1, writes: 1, watchdogs: 1, appliers: 1, failover: true, straggle: true}
 	comeBack    = scope{name: "one attempt, a proxy that comes back", attempts: 1, writes: 2, watchdogs: 1, appliers: 1, comeBack: true}
+	newcomer    = scope{name: "one attempt, a proxy that comes at any time", attempts: 1, writes: 2, watchdogs: 1, appliers: 1, newcomer: true}
 	forgetful   = scope{name: "a metadata that forgets", attempts: 1, writes: 1, watchdogs: 2, appliers: 1, forget: true}
 )
 
@@ -42,6 +43,7 @@ var safeguards = []struct {
 	{"open marker as the start", twoAttempts},
 	{"a name for each run", comeBack},
 	{"a run shown before its first request", comeBack},
+	{"proxies counted behind the drop", newcomer},
 	{"open record before the grant", forgetful},
 	{"open record on the way back", forgetful},
 }
@@ -59,7 +61,11 @@ func explore(s scope, w without) (states int, violation string) {
 			if v := x.violation(&front[i]); v != "" {
 				return len(seen), v
 			}
-			for _, n := range x.successors(&front[i]) {
+			all := x.successors(&front[i])
+			if x.zombie != "" {
+				return len(seen), x.zombie
+			}
+			for _, n := range all {
 				n.normal()
 				if _, ok := seen[n]; !ok {
 					seen[n] = struct{}{}
@@ -96,7 +102,7 @@ func TestEveryOrderOfSteps(t *testing.T) {
 	t.Parallel()
 
 	total := 0
-	for _, s := range []scope{failover, twins, twoAttempts, zombies, stragglers, comeBack, forgetful} {
+	for _, s := range []scope{failover, twins, twoAttempts, zombies, stragglers, comeBack, newcomer, forgetful} {
 		n, v := explore(s, "")
 		t.Logf("%s: %d states", s.name, n)
 		require.Empty(t, v, s.name)

@@ -84,9 +84,13 @@ func (x *explorer) fenceStep(m *model, c *actorPC, a uint8) (done bool) {
 			return x.leave(m, c)
 		}
 		m.row[a] = sFencing
+		c.counted = m.came
 	case dropWrites:
 		x.drop(m, src, a, true)
 	case barrierWrites:
+		if x.without != "proxies counted behind the drop" {
+			c.counted = m.came
+		}
 		if x.without != "write barrier" {
 			m.cached[src].w, m.slip = 0, 0
 		}
@@ -94,7 +98,7 @@ func (x *explorer) fenceStep(m *model, c *actorPC, a uint8) (done bool) {
 			m.log[src].add(finalM + a + 4*c.round)
 		}
 	case drain:
-		return x.without == "drain" || x.clean(m, 0, src) && x.clean(m, 1, src)
+		return x.without == "drain" || x.clean(m, 0, src) && (x.newcomer && !c.counted || x.clean(m, 1, src))
 	case drainedMarker:
 		if a == 1 { // where the lanes are close the final marker is the only one; one attempt is enough to see it
 			near := *m

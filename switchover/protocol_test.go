@@ -89,6 +89,7 @@ type role struct{ w, r uint8 }
 type actorPC struct {
 	pc, attempt, saw, term, round uint8
 	recordFirst                   bool     // of the two that open a target at once
+	counted                       bool     // the second proxy was there when the proxies were counted
 	closing                       [3]uint8 // steps of each of closingBranches that are done
 }
 
@@ -119,6 +120,7 @@ type model struct {
 	where       [2]uint8 // placement of a write that is done
 	acked       [2]bool
 	died        bool // the first proxy, whatever it had under way; the second is its next run
+	came        bool // the second proxy, where it is one that comes late
 	applier     [2]applierPC
 	late        bool // lanes brought a write to a placement that was published
 }
@@ -131,6 +133,7 @@ type scope struct {
 	watchdogs int
 	appliers  int
 	comeBack  bool // the second proxy is the first one's next run, under its name
+	newcomer  bool // the second proxy comes at any time
 	failover  bool
 	straggle  bool // a failover may come behind the final marker too, and let a write pass that nobody expects
 	forget    bool // the metadata is restored to before the publish
@@ -145,6 +148,7 @@ type explorer struct {
 	without without
 	next    []model
 	alone   []model // successors of a watchdog that nobody disturbs
+	zombie  string  // I5: what somebody changed behind the end of what it worked for
 }
 
 func first(s scope) model {
@@ -163,10 +167,10 @@ func (x *explorer) emit(m model) { x.next = append(x.next, m) }
 func (x *explorer) successors(m *model) []model {
 	x.next = x.next[:0]
 	for i := range x.attempts {
-		x.coordinate(*m, i)
+		x.act(m, "coordinator", i+1, func() { x.coordinate(*m, i) })
 	}
 	for i := range x.watchdogs {
-		x.watch(*m, i)
+		x.act(m, "watchdog", m.watchdog[i].attempt, func() { x.watch(*m, i) })
 	}
 	for i := range x.writes {
 		x.write(*m, i)
@@ -177,12 +181,51 @@ func (x *explorer) successors(m *model) []model {
 		x.emit(n)
 	}
 	for i := range x.appliers {
+		from := len(x.next)
 		x.apply(*m, i)
+		if a := m.applier[i]; a.holds > 0 && a.epoch != m.laneEpoch && (x.next[from].log != m.log || x.next[from].lanePos != m.lanePos) {
+			x.zombie = "I5: an applier whose lane was taken changed the target"
+		}
 	}
 	x.supervise(*m)
 	x.shard(*m)
 	x.metadata(*m)
 	return x.next
+}
+
+// act takes a step of an actor for an attempt. Once that has ended it is a zombie's, and
+// may change nothing that anybody goes by.
+func (x *explorer) act(m *model, who string, a uint8, step func()) {
+	from := len(x.next)
+	step()
+	if a == 0 || m.row[a] != sDone && m.row[a] != sAborted {
+		return
+	}
+	for i := range x.next[from:] {
+		if x.next[from+i].stands() != m.stands() {
+			x.zombie = fmt.Sprintf("I5: a %s changed something for attempt %d, which is %s", who, a, stateOf[m.row[a]])
+		}
+	}
+}
+
+// standing is what others go by. What a member still honours of grants that are gone is
+// not in it: a late barrier ends that, and may.
+type standing struct {
+	row           [attempts + 1]uint8
+	serving       uint8
+	write, read   [2]bool
+	fence, opened [2]uint8
+}
+
+// stands gives what others go by.
+func (m *model) stands() standing {
+	s := standing{row: m.row, serving: m.serving, fence: m.fence, opened: m.opened}
+	for p := range uint8(2) {
+		for _, r := range m.roles[p] {
+			s.write[p], s.read[p] = s.write[p] || r.w == held, s.read[p] || r.r == held
+		}
+	}
+	return s
 }
 
 // mayWrite reports whether a write to p passes the check on the shard.
@@ -201,6 +244,11 @@ func (x *explorer) write(m model, i int) {
 	switch pc := m.proxy[i]; pc {
 	case 0:
 		if x.comeBack && m.died != (i == 1) {
+			return
+		}
+		if x.newcomer && i == 1 && !m.came {
+			m.came = true
+			x.emit(m)
 			return
 		}
 		for p := range uint8(2) {
