@@ -51,11 +51,7 @@ func newFakeShard(t testing.TB) *fakeShard {
 	})
 	t.Cleanup(func() {
 		_ = l.Close()
-		s.mu.Lock()
-		for nc := range s.conns {
-			_ = nc.Close()
-		}
-		s.mu.Unlock()
+		s.cut()
 		wg.Wait()
 	})
 	return s
@@ -73,6 +69,15 @@ func (s *fakeShard) seen() []bson.Raw {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]bson.Raw(nil), s.asked...)
+}
+
+// cut ends every connection.
+func (s *fakeShard) cut() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for nc := range s.conns {
+		_ = nc.Close()
+	}
 }
 
 // serve answers one connection.

@@ -185,20 +185,64 @@ func TestWriteUnderWayIsNotCalledClean(t *testing.T) {
 	c.send(0, bson.D{{Key: "insert", Value: "legs"}, {Key: "documents", Value: bson.A{bson.D{{Key: "origin", Value: f.keysOf(1)[firstChunk][0]}}}}, {Key: "$db", Value: testDatabase}})
 	<-arrived
 	f.fencedChunk(chunk.Fencing)
-	next := func() chunk.Ack {
-		select {
-		case a := <-f.acked:
-			return a
-		case <-time.After(waitFor):
-			require.FailNow(t, "no word")
-			return chunk.Ack{}
-		}
-	}
-	require.Equal(t, ackRunning, next().State, "it is said to run")
+	require.Equal(t, ackRunning, f.word().State, "it is said to run")
 	close(let)
 	_, got := c.read()
 	require.Equal(t, int64(1), numberAt(got, "n"))
-	require.Equal(t, ackClean, next().State)
+	require.Equal(t, ackClean, f.word().State)
+}
+
+// word is what a proxy says next.
+func (f *fleet) word() chunk.Ack {
+	f.t.Helper()
+	select {
+	case a := <-f.acked:
+		return a
+	case <-time.After(waitFor):
+		require.FailNow(f.t, "no word")
+		return chunk.Ack{}
+	}
+}
+
+// A commit needs no privilege, and a shard may carry it out long after it was sent: until
+// it has answered the proxy's word is not clean, and where the answer is lost it is unknown.
+func TestCommitThatIsCarriedOutLateIsNotCalledClean(t *testing.T) {
+	t.Parallel()
+
+	for _, lost := range []bool{false, true} {
+		t.Run(fmt.Sprintf("lost %t", lost), func(t *testing.T) {
+			t.Parallel()
+
+			arrived, let := make(chan struct{}), make(chan struct{})
+			f, s := newFakeFleet(t, 2)
+			s.answers(func(cmd bson.Raw) bson.D {
+				if _, err := cmd.LookupErr("commitTransaction"); err == nil {
+					close(arrived)
+					<-let
+				}
+				return bson.D{{Key: "n", Value: 1}, {Key: "ok", Value: 1.0}}
+			})
+			c := dialRaw(t, f.start(Config{}))
+			in := []bson.E{lsidOf(testSession), {Key: "txnNumber", Value: int64(3)}, {Key: "autocommit", Value: false}}
+			got := c.run(append(bson.D{
+				{Key: "insert", Value: "legs"}, {Key: "documents", Value: bson.A{bson.D{{Key: "origin", Value: f.keysOf(1)[firstChunk][0]}}}},
+				{Key: "startTransaction", Value: true}, {Key: "$db", Value: testDatabase},
+			}, in...))
+			require.Equal(t, int64(1), numberAt(got, "n"), "%v", got)
+			c.send(0, append(bson.D{{Key: "commitTransaction", Value: 1}, {Key: "$db", Value: "admin"}}, in...))
+			<-arrived
+			f.fencedChunk(chunk.Fencing)
+			require.Equal(t, ackRunning, f.word().State, "it is said to run")
+			want := ackClean
+			if lost {
+				want = ackUnknown
+				s.cut()
+			}
+			close(let)
+			c.read()
+			require.Equal(t, want, f.word().State)
+		})
+	}
 }
 
 // A statement of a transaction goes with what makes it one, and so does every getMore

@@ -250,6 +250,62 @@ func TestDrainWaitsForOperationsByIdentityOnASimulatedSet(t *testing.T) {
 	}
 }
 
+// A commit needs no privilege, and the server may carry it out long after the fence: the
+// drain waits for it, or it is killed and nothing of it is there.
+func TestDrainWaitsForACommitThatIsCarriedOutLate(t *testing.T) {
+	t.Parallel()
+
+	for _, killed := range []bool{false, true} {
+		s := simulate(t)
+		docs := s.docs(t)
+		client, err := s.set.Client(chunk.DataUser)
+		require.NoError(t, err)
+		x := upstream(t, client, flights.ID)
+		defer x.EndSession(t.Context())
+		require.NoError(t, x.StartTransaction())
+		_, err = docs.InsertOne(mongo.NewSessionContext(t.Context(), x), bson.D{{Key: "_id", Value: "late"}})
+		require.NoError(t, err)
+		held := s.sim.Inject(shardsim.Fault{Stage: shardsim.Checked, Times: 1, Hold: true, Match: shardsim.Command("commitTransaction", "")})
+		committed := make(chan error, 1)
+		go func() { committed <- x.CommitTransaction(context.WithoutCancel(t.Context())) }()
+		require.NoError(t, held.Await(t.Context(), 1))
+		_, err = s.set.DropWriteGrants(t.Context(), flights.ID, 1)
+		require.NoError(t, err)
+		drained := make(chan shard.DrainResult, 1)
+		budget := time.Minute
+		if killed {
+			budget = time.Millisecond
+		}
+		go func() {
+			res, err := s.set.Drain(t.Context(), shard.DrainRequest{Placement: flights, Budget: budget})
+			if err == nil {
+				drained <- res
+			}
+			close(drained)
+		}()
+		if !killed {
+			looked := s.sim.Inject(shardsim.Fault{Stage: shardsim.Done, Match: shardsim.Command("aggregate", "")})
+			require.NoError(t, looked.Await(t.Context(), 3))
+			require.Empty(t, drained, "it is still under way")
+			held.Release()
+		}
+		err = <-committed
+		res, ok := <-drained
+		require.True(t, ok, "the drain failed")
+		require.Equal(t, 1, res.Waited)
+		require.Zero(t, s.sim.Transactions(s.sim.Primary()))
+		there := len(s.sim.Documents(s.sim.Primary(), flights.Database+".docs"))
+		if killed {
+			require.Error(t, err)
+			require.Positive(t, res.Killed+res.Aborted)
+			require.Zero(t, there, "it is there all the same")
+		} else {
+			require.NoError(t, err)
+			require.Equal(t, 1, there, "what was acknowledged is there before the drain is over")
+		}
+	}
+}
+
 // Exactly the placement's open transactions are aborted: commit needs no privilege.
 func TestDrainAbortsByExactSessionOnASimulatedSet(t *testing.T) {
 	t.Parallel()
