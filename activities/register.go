@@ -256,6 +256,9 @@ const primaryState = "PRIMARY"
 
 // prepareTarget makes what the move needs, on both shards.
 func (a *Activities) prepareTarget(ctx context.Context, e ends, m metadata.Migration) error {
+	if err := a.Stops.At(ctx, "register.recorded"); err != nil {
+		return err
+	}
 	catalog, err := a.Store.Collections(ctx, m.Chunk.Database)
 	if err != nil {
 		return err
@@ -264,6 +267,9 @@ func (a *Activities) prepareTarget(ctx context.Context, e ends, m metadata.Migra
 		return fmt.Errorf("provision %s on %s: %w", m.Target.Database, m.Target.Shard, err)
 	}
 	if err := e.to.EnsureLoaderRole(ctx, m.Target, m.ID); err != nil {
+		return err
+	}
+	if err := a.Stops.At(ctx, "register.provisioned"); err != nil {
 		return err
 	}
 	_, err = e.from.WriteMarker(ctx, startMarker(m))

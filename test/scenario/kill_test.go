@@ -33,6 +33,26 @@ func (f *fleet) awaitDeath(p *process, point string) {
 	}
 }
 
+// TestWorkerKilledInRegistration: one dies behind the rows, and the next one behind what
+// it has made on the target. Who comes then adopts both, and in the end nothing is left.
+func TestWorkerKilledInRegistration(t *testing.T) {
+	t.Parallel()
+
+	f := newFleet(t)
+	first := f.startWorker("dies", "--die-at", "register.recorded")
+	f.startWork(false)
+	f.migrate(contract.Automatic)
+	f.awaitDeath(first, "register.recorded")
+	f.awaitDeath(f.startWorker("dies too", "--die-at", "register.provisioned"), "register.provisioned")
+	f.startWorker("lives")
+	f.await("burn-in", inBurnIn)
+	f.complete()
+	f.check(false)
+	all, err := f.store.Placements(t.Context(), f.target())
+	require.NoError(t, err)
+	require.Len(t, all, 1, "a copy that nobody knows of")
+}
+
 func TestWorkerKilledInImport(t *testing.T) {
 	t.Parallel()
 	killedAt(t, "import.stored")
