@@ -103,6 +103,10 @@ func (f *Fencer) node(host string, alone bool) (*node, error) {
 	o.SelectionTimeout, o.ConnectTimeout = time.Second, time.Second
 	n := &node{}
 	for user, c := range map[string]**mongo.Client{chunk.AdminUser: &n.admin, chunk.DataUser: &n.data} {
+		o.MinPool = 0
+		if user == chunk.DataUser {
+			o.MinPool = 2 // a barrier asks two questions at once
+		}
 		m, err := f.set.clients.get(f.set.shard, user, o, f)
 		if err != nil {
 			return nil, err
@@ -252,11 +256,13 @@ func (f *Fencer) show(ctx context.Context, n *node, p chunk.Placement, k GrantKi
 		}
 	}
 	return poll(ctx, func() (bool, error) {
-		allowed, err := allowedOn(ctx, n.data, p.Database)
-		if err != nil || k.among(allowed) {
-			return false, err
-		}
-		return tryRefused(ctx, n.data, p.Database, k)
+		var allowed []string
+		var refused bool
+		g, ctx := errgroup.WithContext(ctx)
+		g.Go(func() (err error) { allowed, err = allowedOn(ctx, n.data, p.Database); return err })
+		g.Go(func() (err error) { refused, err = tryRefused(ctx, n.data, p.Database, k); return err })
+		err := g.Wait()
+		return err == nil && refused && !k.among(allowed), err
 	})
 }
 

@@ -163,22 +163,27 @@ func (f *fence) claim(ctx context.Context) error {
 
 // pass goes from the fence to the final marker under one primary.
 func (f *fence) pass(ctx context.Context) error {
-	if err := f.fenceWrites(ctx); err != nil {
+	if err := f.dropWrites(ctx); err != nil {
 		return err
 	}
-	if err := f.drain(ctx); err != nil {
-		return err
-	}
-	// Reads go on while the lanes have much to catch up with. Nothing else depends on
-	// this marker: what it proves the final one proves again.
-	if !f.moment.Near {
+	// Reads go on while the lanes have much to catch up with, and hardly longer than
+	// writes where they have little.
+	if f.moment.Near {
+		if err := together(ctx, f.endWrites, f.dropReads); err != nil {
+			return err
+		}
+	} else {
+		if err := f.endWrites(ctx); err != nil {
+			return err
+		}
+		// Nothing else depends on this marker: what it proves the final one proves again.
 		if err := f.catchUp(ctx, chunk.DrainedMarker); err != nil {
 			return err
 		}
 	}
 	// What the lanes still have to pass is about writes, which are gone: the reads end
 	// meanwhile.
-	err := together(ctx, f.closeReads, func(ctx context.Context) error { return f.catchUp(ctx, chunk.FinalMarker) })
+	err := together(ctx, f.sayClosing, f.endReads, func(ctx context.Context) error { return f.catchUp(ctx, chunk.FinalMarker) })
 	if err != nil {
 		return err
 	}
@@ -189,7 +194,8 @@ func (f *fence) pass(ctx context.Context) error {
 	return f.finish(ctx)
 }
 
-func (f *fence) fenceWrites(ctx context.Context) error {
+// dropWrites takes the right to write away.
+func (f *fence) dropWrites(ctx context.Context) error {
 	if err := f.Stops.At(ctx, "switch.fence-written"); err != nil {
 		return err
 	}
@@ -198,10 +204,18 @@ func (f *fence) fenceWrites(ctx context.Context) error {
 		return fmt.Errorf("drop write grants: %w", err)
 	}
 	f.mark("write_grants_dropped", fmt.Sprintf("%d roles", n))
+	return nil
+}
+
+// endWrites sees that no member lets a write through, and that none is under way.
+func (f *fence) endWrites(ctx context.Context) error {
 	if err := together(ctx, f.sayShut, f.countProxies, func(ctx context.Context) error { return f.barrier(ctx, Writes) }); err != nil {
 		return err
 	}
-	return f.Stops.At(ctx, "switch.fenced")
+	if err := f.Stops.At(ctx, "switch.fenced"); err != nil {
+		return err
+	}
+	return f.drain(ctx)
 }
 
 // countProxies learns whose word is needed.
@@ -292,15 +306,25 @@ func (f *fence) catchUp(ctx context.Context, kind chunk.MarkerKind) error {
 	}
 }
 
-// closeReads takes the right to read away while the row says so: the publish needs
-// both, and fewer rights than the row tells of hurt nobody.
-func (f *fence) closeReads(ctx context.Context) error {
-	return together(ctx, f.sayClosing, func(ctx context.Context) error {
-		if _, err := f.src.DropGrants(ctx, f.at.Source, f.at.ID, Reads); err != nil {
-			return fmt.Errorf("drop read grants: %w", err)
+// dropReads takes the right to read away, before the row says so or beside it: the
+// publish needs both, and fewer rights than the row tells of hurt nobody.
+func (f *fence) dropReads(ctx context.Context) error {
+	n, err := f.src.DropGrants(ctx, f.at.Source, f.at.ID, Reads)
+	if err != nil {
+		return fmt.Errorf("drop read grants: %w", err)
+	}
+	f.mark("read_grants_dropped", fmt.Sprintf("%d roles", n))
+	return nil
+}
+
+// endReads sees that no member lets a read through.
+func (f *fence) endReads(ctx context.Context) error {
+	if !f.moment.Near {
+		if err := f.dropReads(ctx); err != nil {
+			return err
 		}
-		return f.barrier(ctx, Reads)
-	})
+	}
+	return f.barrier(ctx, Reads)
 }
 
 // sayClosing brings the row to closing; in a second pass it is there already.

@@ -50,6 +50,7 @@ type fleet struct {
 	until     time.Time                             // deadline of the newest fence
 	void      bool                                  // the roles that are to be granted are gone
 	unlocked  []error                               // what giving back the next grant locks meets
+	readsEnd  chan struct{}                         // closed when the read grants are dropped; proxies have writes under way until then
 }
 
 var errDown = errors.New("the shard does not answer")
@@ -178,8 +179,16 @@ func (f *fleet) GrantLock(ctx context.Context, _ string, do func(context.Context
 	})
 }
 func (f *fleet) Listen(context.Context) (switchover.Words, error) { return f, nil }
-func (f *fleet) Wait(context.Context, chunk.AttemptID, switchover.Access, switchover.Patience) ([]string, error) {
-	return nil, nil
+func (f *fleet) Wait(ctx context.Context, _ chunk.AttemptID, _ switchover.Access, _ switchover.Patience) ([]string, error) {
+	if f.readsEnd == nil {
+		return nil, nil
+	}
+	select {
+	case <-f.readsEnd:
+		return nil, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 func (f *fleet) Close() {}
 func (f *fleet) Count(context.Context) error {
@@ -231,8 +240,14 @@ func (s *fleetSide) Forget(p chunk.Placement) {
 	s.f.forgotten = append(s.f.forgotten, p.ID)
 }
 
-func (s *fleetSide) DropGrants(ctx context.Context, p chunk.Placement, _ chunk.AttemptID, _ switchover.Access) (int, error) {
-	return 1, s.call(ctx, func() error { delete(s.f.granted, p.ID); return nil })
+func (s *fleetSide) DropGrants(ctx context.Context, p chunk.Placement, _ chunk.AttemptID, access switchover.Access) (int, error) {
+	return 1, s.call(ctx, func() error {
+		delete(s.f.granted, p.ID)
+		if access == switchover.Reads && s.f.readsEnd != nil {
+			close(s.f.readsEnd)
+		}
+		return nil
+	})
 }
 
 func (s *fleetSide) Barrier(ctx context.Context, _ chunk.Placement, _ switchover.Access) (owed []string, err error) {

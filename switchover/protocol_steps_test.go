@@ -47,6 +47,7 @@ func (x *explorer) coordinate(m model, i uint8) {
 	case c.pc == idle:
 		x.begin(m, i)
 	case c.pc <= catchUpDrained:
+		x.readsEarly(m, a)
 		done = x.fenceStep(&m, c, a)
 	case c.pc == advanceClosing:
 		x.closeAtOnce(&m, i)
@@ -57,6 +58,17 @@ func (x *explorer) coordinate(m model, i uint8) {
 	}
 	if done {
 		c.pc++
+		x.emit(m)
+	}
+}
+
+// readsEarly takes the read grants away beside the end of the writes, as is done where
+// the lanes are close; one attempt is enough to see it.
+func (x *explorer) readsEarly(m model, a uint8) {
+	c := &m.coordinator[a-1]
+	if a == 1 && c.closing[1] == 0 && (c.pc == barrierWrites || c.pc == drain) {
+		x.drop(&m, m.source[a], a, false)
+		c.closing[1] = 1
 		x.emit(m)
 	}
 }
@@ -104,6 +116,9 @@ func (x *explorer) fenceStep(m *model, c *actorPC, a uint8) (done bool) {
 			near := *m
 			near.coordinator[0].pc = advanceClosing
 			x.emit(near)
+			if c.closing[1] > 0 {
+				return false
+			}
 		}
 		m.log[src].add(drainedM + a + 4*c.round)
 	case catchUpDrained:

@@ -129,6 +129,27 @@ func TestLanesThatAreNearHaveOneMarkerToPass(t *testing.T) {
 	}
 }
 
+// Reads go on while the last writes are waited for, but where the lanes are near: they
+// have no marker to pass then, and reads would end right behind the writes anyway.
+func TestReadsEndWhileTheLastWritesAreWaitedFor(t *testing.T) {
+	t.Parallel()
+
+	for _, near := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet(chunk.Preparing)
+			f.readsEnd = make(chan struct{})
+			s := f.switcher()
+			s.Pace = &pacer{f: f, near: near}
+			_, err := s.Fence(t.Context(), 1, nil)
+			if near {
+				require.NoError(t, err)
+				return
+			}
+			require.True(t, failure.HasCode(err, "switch.deadline"), "%v", err)
+		})
+	}
+}
+
 // Few writes are asked for before anything is taken away, and an end of them once the
 // shard refuses them.
 func TestProxiesArePacedAroundTheFence(t *testing.T) {
