@@ -42,6 +42,9 @@ apt_packages() {
 	fi
 	have promtool || missing+=(prometheus) # tests the alarms
 	have amtool || missing+=(prometheus-alertmanager)
+	if grep -qx 'ID=debian' /etc/os-release 2>/dev/null; then # others have no such package, and its tests are skipped there
+		have chromium || have google-chrome || missing+=(chromium) # tests the console
+	fi
 	printf '%s\n' "${missing[@]-}"
 }
 

@@ -37,7 +37,8 @@ type message struct {
 }
 
 // OpenBrowser starts Chromium, which ends with the test. Nothing but tests of how pages
-// look needs one, so no set-up installs it: where there is none the test is skipped.
+// look needs one: where there is none, and `make setup` cannot install it, the test is
+// skipped.
 func OpenBrowser(t testing.TB, wide, high int) *Browser {
 	t.Helper()
 	SkipShort(t)
