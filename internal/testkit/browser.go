@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -61,12 +62,17 @@ func OpenBrowser(t testing.TB, wide, high int) *Browser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	home := t.TempDir()
+	home, err := os.MkdirTemp("", "browser") // the test's own would be gone too soon, see removed
+	if err != nil {
+		t.Fatal(err)
+	}
 	cmd := exec.CommandContext(ctx, program, "--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", //nolint:gosec // found above
 		"--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",
 		"--user-data-dir="+filepath.Join(home, "profile"), "about:blank")
 	cmd.Env = append(os.Environ(), "HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_CACHE_HOME="+home)
 	cmd.ExtraFiles = []*os.File{theirs, answers}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("start %s: %v", program, err)
 	}
@@ -79,9 +85,26 @@ func OpenBrowser(t testing.TB, wide, high int) *Browser {
 		_ = to.Close()
 		_ = cmd.Wait() // it was killed
 		_ = from.Close()
+		removed(t, home)
 	})
 	b.attach(wide, high)
 	return b
+}
+
+// removed takes a browser's files away. Its helpers may write for a moment after it was
+// killed.
+func removed(t testing.TB, home string) {
+	t.Helper()
+	for began := time.Now(); ; {
+		err := os.RemoveAll(home)
+		if err == nil {
+			return
+		}
+		if time.Since(began) > time.Minute {
+			t.Errorf("remove the browser's files: %v", err)
+			return
+		}
+	}
 }
 
 // attach makes the page.
