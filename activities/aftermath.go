@@ -23,9 +23,14 @@ const worseFor = 10 * time.Second
 // If interrupted: run again; the time begins anew.
 func (a *Activities) WatchSwitch(ctx context.Context, in contract.AftermathInput) (contract.AftermathResult, error) {
 	r := contract.AftermathResult{Before: in.Before, Limits: a.Settings.Worse.List()}
-	err := beating(ctx, func() any { return nil }, func(ctx context.Context) (err error) {
+	err := beating(ctx, func() any { return nil }, func(ctx context.Context) error {
+		rows, err := a.Store.Legs(ctx, in.Migration)
+		if err != nil {
+			return err
+		}
+		opened := doomedOf(rows, chunk.PlacementID(in.Serving.ID))
 		r.Worse, err = stays(ctx, time.Duration(in.For), func() (bool, error) {
-			all, err := a.serving(ctx, in)
+			all, err := a.serving(ctx, opened)
 			if err == nil {
 				r.After, r.Why = worst(a.Settings.Worse, in.Before, all)
 			}
@@ -67,18 +72,14 @@ type partTraffic struct {
 }
 
 // serving is how every placement serves that a switch has opened.
-func (a *Activities) serving(ctx context.Context, in contract.AftermathInput) ([]partTraffic, error) {
-	rows, err := a.Store.Legs(ctx, in.Migration)
-	if err != nil {
-		return nil, err
-	}
+func (a *Activities) serving(ctx context.Context, opened []doomed) ([]partTraffic, error) {
 	var all []partTraffic
-	for _, d := range doomedOf(rows, chunk.PlacementID(in.Serving.ID)) {
-		t, _, err := a.traffic(ctx, d.placement.ID)
+	for _, o := range opened {
+		t, _, err := a.traffic(ctx, o.placement.ID)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, partTraffic{d.placement, t})
+		all = append(all, partTraffic{o.placement, t})
 	}
 	return all, nil
 }
