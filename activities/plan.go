@@ -2,9 +2,6 @@ package activities
 
 import (
 	"context"
-	"fmt"
-
-	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"drover/chunk"
 	"drover/contract"
@@ -99,15 +96,6 @@ func (a *Activities) sourceFacts(ctx context.Context, p chunk.Placement) (gate.S
 
 // busy counts the documents that a leg's validation left for the fence.
 func (a *Activities) busy(ctx context.Context, id chunk.MigrationID) (int, error) {
-	m, err := a.Store.Migration(ctx, id)
-	if err != nil || len(m.Busy) == 0 {
-		return 0, err
-	}
-	var left struct {
-		Documents []bson.Raw `bson:"busy"`
-	}
-	if err := bson.Unmarshal(m.Busy, &left); err != nil {
-		return 0, fmt.Errorf("read busy documents of migration %d: %w", id, err)
-	}
-	return len(left.Documents), nil
+	left, err := a.getBusy(ctx, id)
+	return len(left), err
 }

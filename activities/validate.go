@@ -179,6 +179,21 @@ func (a *Activities) setBusy(ctx context.Context, id chunk.MigrationID, busy []v
 	return a.Store.SetBusy(ctx, id, b)
 }
 
+// getBusy reads them.
+func (a *Activities) getBusy(ctx context.Context, id chunk.MigrationID) ([]validation.Document, error) {
+	m, err := a.Store.Migration(ctx, id)
+	if err != nil || len(m.Busy) == 0 {
+		return nil, err
+	}
+	var kept struct {
+		Busy []validation.Document `bson:"busy"`
+	}
+	if err := bson.Unmarshal(m.Busy, &kept); err != nil {
+		return nil, fmt.Errorf("read busy documents of migration %d: %w", id, err)
+	}
+	return kept.Busy, nil
+}
+
 // startVerification keeps where the continuous verification begins: at the first
 // marker of a validation, as a slice that was compared early says nothing of what
 // changed while others were, with what was busy to the end.
@@ -277,22 +292,16 @@ type busyLeg struct {
 
 // busyOf reads what the validation of a leg left.
 func (a *Activities) busyOf(ctx context.Context, l leg) (b busyLeg, err error) {
-	m, err := a.Store.Migration(ctx, l.Migration)
-	if err != nil || len(m.Busy) == 0 {
+	left, err := a.getBusy(ctx, l.Migration)
+	if err != nil || len(left) == 0 {
 		return b, err
-	}
-	var kept struct {
-		Busy []validation.Document `bson:"busy"`
-	}
-	if err := bson.Unmarshal(m.Busy, &kept); err != nil {
-		return b, fmt.Errorf("read busy documents of migration %d: %w", l.Migration, err)
 	}
 	e, err := a.ends(ctx, l.DirectionInput)
 	if err != nil {
 		return b, err
 	}
 	b.documents = map[string][]bson.RawValue{}
-	for _, d := range kept.Busy {
+	for _, d := range left {
 		b.documents[d.Collection] = append(b.documents[d.Collection], d.ID.Lookup("_id"))
 	}
 	b.validator, err = a.validator(ctx, l, e)

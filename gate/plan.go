@@ -91,7 +91,8 @@ func Plan(f Facts, l Limits) []contract.SwitchStep {
 	older := func(kind string) func(chunk.Placement) string {
 		return func(p chunk.Placement) string { return fmt.Sprintf("roles %s_p%d_a* older than %d", kind, p.ID, n) }
 	}
-	prepare := append([]string{fmt.Sprintf("attempt %d or later", n), "leases of " + shardsOf(append(from, to...))}, each(append(f.sources(), to...), roles)...)
+	both := slices.Concat(from, to)
+	prepare := append([]string{fmt.Sprintf("attempt %d or later", n), "leases of " + shardsOf(both)}, each(both, roles)...)
 	fence := append([]string{fmt.Sprintf("deadline %s after fencing (%s, %s)", l.FenceDeadline.Value, l.FenceDeadline.Name, l.FenceDeadline.Source)}, each(from, older("w"))...)
 	drain := []string{f.word()}
 	for _, s := range f.Sources {
@@ -108,7 +109,7 @@ func Plan(f Facts, l Limits) []contract.SwitchStep {
 		},
 		{Step: "catch up", On: shardsOf(to), Does: "wait until the lane has passed the drained marker", Values: []string{fmt.Sprintf("direction %d", f.Direction)}},
 		{
-			Step: "close", On: shardsOf(from), Does: "drop the read grants and, at the same time, write the final marker and wait until the lane has passed it, see that the primary is the same, compare busy documents, close the lane",
+			Step: "close", On: shardsOf(from), Does: "drop the read grants (beside the drain where the lane is close behind) and, at the same time, write the final marker and wait until the lane has passed it, see that the primary is the same, compare busy documents, close the lane",
 			Values: append(closing, fmt.Sprintf("%d busy documents", f.Busy)),
 		},
 		{

@@ -37,7 +37,7 @@ type CollectionInfo struct {
 const functions = "system.js"
 
 // Inventory describes every collection of a database, in the order of their names.
-// Collections that belong to the server (system.*) are left out.
+// Collections that belong to the server (system.* but for system.js) are left out.
 func (s *Set) Inventory(ctx context.Context, db string) ([]CollectionInfo, error) {
 	infos, err := inventory(ctx, s.admin(), db, true)
 	return infos, s.wrap(err, "describe database %s", db)

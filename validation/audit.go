@@ -239,11 +239,7 @@ func (a *Auditor) touched(ctx context.Context, from, to []Mark, limit int) (*Tou
 		if err := f.Log.Touched(ctx, from[i], to[i], some); err != nil {
 			return nil, err
 		}
-		maps.Copy(all.docs, some.docs)
-		all.overflow = all.overflow || some.overflow
-		if some.ddl != nil {
-			all.ddl = some.ddl
-		}
+		all.merge(some)
 	}
 	return all, nil
 }

@@ -40,7 +40,7 @@ func (v *Validator) Run(ctx context.Context, collections []string) (Result, erro
 	whole := *v
 	whole.Settings = v.Settings.withDefaults()
 	r := &run{
-		Validator: &whole, suspects: map[docKey]*suspect{}, started: time.Now(),
+		Validator: &whole, suspects: map[docKey]*suspect{}, started: time.Now(), kept: time.Now(),
 		result: Result{Collections: map[string]Counts{}, Kinds: map[Kind]int64{}},
 	}
 	var catalog []CatalogDifference

@@ -2,6 +2,7 @@ package validation
 
 import (
 	"fmt"
+	"maps"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -58,6 +59,15 @@ func (t *Touched) Add(e *event.Event) error {
 	}
 	t.docs[at] = id
 	return nil
+}
+
+// merge takes what another set has into t, beyond its limit where both together are.
+func (t *Touched) merge(other *Touched) {
+	maps.Copy(t.docs, other.docs)
+	t.overflow = t.overflow || other.overflow
+	if other.ddl != nil {
+		t.ddl = other.ddl
+	}
 }
 
 // Len gives the number of documents in the set.
