@@ -14,7 +14,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/stretchr/testify/require"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"drover/cdc"
 	"drover/chunk"
@@ -74,6 +73,17 @@ func (b *bundle) archive(o *cdc.Objects, positions cdc.ArchivePositions, stops *
 		Shard: b.name, Log: b.log, Objects: o, Positions: positions, Stops: stops,
 		Settings: cdc.ArchiveSettings{SegmentBytes: 4 << 10, SegmentAge: 200 * time.Millisecond, RetryEvery: 10 * time.Millisecond},
 	}
+}
+
+// archiveTo archives until everything before ends is in o.
+func (b *bundle) archiveTo(t testing.TB, o *cdc.Objects, positions *archived, ends []int64) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- b.archive(o, positions, nil).Run(ctx) }()
+	require.Eventually(t, func() bool { return positions.reached(ends) }, time.Minute, 10*time.Millisecond)
+	cancel()
+	require.ErrorIs(t, <-done, context.Canceled)
 }
 
 // reader is [cdc.Log] or [cdc.Replay].
@@ -137,25 +147,13 @@ func TestReplayHasNoHoleAndNoRepetition(t *testing.T) {
 		want[p] = b.offsetsAndSeqs(t, b.log, int32(p), 0, end)
 		require.Len(t, want[p], int(end))
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- b.archive(o, positions, nil).Run(ctx) }()
-	require.Eventually(t, func() bool { return positions.reached(ends) }, time.Minute, 10*time.Millisecond)
-	cancel()
-	require.ErrorIs(t, <-done, context.Canceled)
+	b.archiveTo(t, o, positions, ends)
 
-	client, err := kgo.NewClient(kgo.SeedBrokers(b.brokers...))
-	require.NoError(t, err)
-	defer client.Close()
 	half := make([]int64, len(ends))
 	for p := range ends {
 		half[p] = ends[p] / 2
 	}
-	cut(t, client, b.name, half)
-	fresh, err := cdc.NewLog(b.brokers) // b.log may still hold what was cut
-	require.NoError(t, err)
-	defer fresh.Close()
-	replay := &cdc.Replay{Log: fresh, Objects: o}
+	replay := &cdc.Replay{Log: b.cut(t, half), Objects: o}
 	for p, end := range ends {
 		for _, from := range []int64{0, 1, end / 3, end/2 - 1, end / 2, end - 1} {
 			got := b.offsetsAndSeqs(t, replay, int32(p), from, end)
@@ -184,22 +182,9 @@ func TestMarkersAreFoundInTheArchive(t *testing.T) {
 	}
 	ends, err := b.log.EndOffsets(t.Context(), b.name)
 	require.NoError(t, err)
-	positions := &archived{}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- b.archive(o, positions, nil).Run(ctx) }()
-	require.Eventually(t, func() bool { return positions.reached(ends) }, time.Minute, 10*time.Millisecond)
-	cancel()
-	<-done
-	client, err := kgo.NewClient(kgo.SeedBrokers(b.brokers...))
-	require.NoError(t, err)
-	defer client.Close()
-	cut(t, client, b.name, ends)
-	fresh, err := cdc.NewLog(b.brokers) // b.log may still hold what was cut
-	require.NoError(t, err)
-	defer fresh.Close()
-	replay := &cdc.Replay{Log: fresh, Objects: o}
-	ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+	b.archiveTo(t, o, &archived{}, ends)
+	replay := &cdc.Replay{Log: b.cut(t, ends), Objects: o}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	got, err := replay.FindMarker(ctx, b.name, m.Key(), m.At)
 	require.NoError(t, err)
@@ -220,12 +205,9 @@ func TestArchiveRefusesAHole(t *testing.T) {
 	for range 3 {
 		b.seam(t)
 	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(b.brokers...))
-	require.NoError(t, err)
-	defer client.Close()
 	ends, err := b.log.EndOffsets(t.Context(), b.name)
 	require.NoError(t, err)
-	cut(t, client, b.name, ends)
+	b.cut(t, ends)
 	positions := &archived{}
 	positions.at[0] = 1
 	err = b.archive(nil, positions, nil).Run(t.Context())
@@ -241,22 +223,9 @@ func TestDamagedSegmentIsRefused(t *testing.T) {
 	b.seam(t)
 	ends, err := b.log.EndOffsets(t.Context(), b.name)
 	require.NoError(t, err)
-	positions := &archived{}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- b.archive(o, positions, nil).Run(ctx) }()
-	require.Eventually(t, func() bool { return positions.reached(ends) }, time.Minute, 10*time.Millisecond)
-	cancel()
-	<-done
+	b.archiveTo(t, o, &archived{}, ends)
 	damage(t, o)
-	client, err := kgo.NewClient(kgo.SeedBrokers(b.brokers...))
-	require.NoError(t, err)
-	defer client.Close()
-	cut(t, client, b.name, ends)
-	fresh, err := cdc.NewLog(b.brokers) // b.log may still hold what was cut
-	require.NoError(t, err)
-	defer fresh.Close()
-	replay := &cdc.Replay{Log: fresh, Objects: o}
+	replay := &cdc.Replay{Log: b.cut(t, ends), Objects: o}
 	err = replay.Read(t.Context(), b.name, 0, 0, func(int64, *event.Event) error { return nil })
 	require.True(t, failure.HasCode(err, "archive.damaged"), "%v", err)
 }

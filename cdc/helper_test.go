@@ -301,14 +301,22 @@ func changes(all [][]*event.Event) map[string][]*event.Event {
 	return out
 }
 
-// cut deletes what stands before the seams.
-func cut(t testing.TB, client *kgo.Client, shard string, before []int64) {
+// cut drops the front of a bundle's log before some offsets, as retention does, and gives
+// the log anew: the bundle's may still hold what was cut.
+func (b *bundle) cut(t testing.TB, before []int64) *cdc.Log {
 	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(b.brokers...))
+	require.NoError(t, err)
+	defer client.Close()
 	var offsets kadm.Offsets
 	for p, offset := range before {
-		offsets.AddOffset(chunk.Topic(shard), int32(p), offset, -1)
+		offsets.AddOffset(chunk.Topic(b.name), int32(p), offset, -1)
 	}
 	deleted, err := kadm.NewClient(client).DeleteRecords(t.Context(), offsets)
 	require.NoError(t, err)
 	require.NoError(t, deleted.Error())
+	fresh, err := cdc.NewLog(b.brokers)
+	require.NoError(t, err)
+	t.Cleanup(fresh.Close)
+	return fresh
 }

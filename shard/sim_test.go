@@ -201,6 +201,31 @@ func TestMemberThatIsDownIsOwedOnASimulatedSet(t *testing.T) {
 	require.Positive(t, s.sim.Emptied(dead))
 }
 
+// drainBeside drains a simulated set beside something that is held, which is killed at
+// once, or waited for, and let go once the drain has seen it three times.
+func (s *simulated) drainBeside(t testing.TB, held *shardsim.Fault, killed bool) <-chan shard.DrainResult {
+	t.Helper()
+	drained := make(chan shard.DrainResult, 1)
+	budget := time.Minute
+	if killed {
+		budget = time.Millisecond
+	}
+	go func() {
+		res, err := s.set.Drain(t.Context(), shard.DrainRequest{Placement: flights, Budget: budget})
+		if err == nil {
+			drained <- res
+		}
+		close(drained)
+	}()
+	if !killed {
+		looked := s.sim.Inject(shardsim.Fault{Stage: shardsim.Done, Match: shardsim.Command("aggregate", "")})
+		require.NoError(t, looked.Await(t.Context(), 3))
+		require.Empty(t, drained, "it is still under way")
+		held.Release()
+	}
+	return drained
+}
+
 // What passed the check before the fence is found by its identity and waited for,
 // or killed; nothing of it is written after the drain.
 func TestDrainWaitsForOperationsByIdentityOnASimulatedSet(t *testing.T) {
@@ -221,24 +246,7 @@ func TestDrainWaitsForOperationsByIdentityOnASimulatedSet(t *testing.T) {
 		require.NoError(t, held.Await(t.Context(), 1))
 		_, err := s.set.DropWriteGrants(t.Context(), flights.ID, 1)
 		require.NoError(t, err)
-		drained := make(chan shard.DrainResult, 1)
-		budget := time.Minute
-		if killed {
-			budget = time.Millisecond
-		}
-		go func() {
-			res, err := s.set.Drain(t.Context(), shard.DrainRequest{Placement: flights, Budget: budget})
-			if err == nil {
-				drained <- res
-			}
-			close(drained)
-		}()
-		if !killed {
-			looked := s.sim.Inject(shardsim.Fault{Stage: shardsim.Done, Match: shardsim.Command("aggregate", "")})
-			require.NoError(t, looked.Await(t.Context(), 3))
-			require.Empty(t, drained, "it is still under way")
-			held.Release()
-		}
+		drained := s.drainBeside(t, held, killed)
 		require.Equal(t, !killed, <-wrote == nil)
 		res := <-drained
 		want := shard.DrainResult{Way: shard.DrainListed, Waited: 1}
@@ -271,24 +279,7 @@ func TestDrainWaitsForACommitThatIsCarriedOutLate(t *testing.T) {
 		require.NoError(t, held.Await(t.Context(), 1))
 		_, err = s.set.DropWriteGrants(t.Context(), flights.ID, 1)
 		require.NoError(t, err)
-		drained := make(chan shard.DrainResult, 1)
-		budget := time.Minute
-		if killed {
-			budget = time.Millisecond
-		}
-		go func() {
-			res, err := s.set.Drain(t.Context(), shard.DrainRequest{Placement: flights, Budget: budget})
-			if err == nil {
-				drained <- res
-			}
-			close(drained)
-		}()
-		if !killed {
-			looked := s.sim.Inject(shardsim.Fault{Stage: shardsim.Done, Match: shardsim.Command("aggregate", "")})
-			require.NoError(t, looked.Await(t.Context(), 3))
-			require.Empty(t, drained, "it is still under way")
-			held.Release()
-		}
+		drained := s.drainBeside(t, held, killed)
 		err = <-committed
 		res, ok := <-drained
 		require.True(t, ok, "the drain failed")

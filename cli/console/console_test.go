@@ -264,6 +264,20 @@ func TestAlarms(t *testing.T) {
 	require.Contains(t, body, "MetadataUnreadable")
 }
 
+// alertRules is the text of deploy/alerts.
+func alertRules(t testing.TB) string {
+	t.Helper()
+	files, err := filepath.Glob("../../deploy/alerts/*.yml")
+	require.NoError(t, err)
+	var rules strings.Builder
+	for _, name := range files {
+		b, err := os.ReadFile(name) //nolint:gosec // of this repository
+		require.NoError(t, err)
+		rules.Write(b)
+	}
+	return rules.String()
+}
+
 // What the console calls an alarm is one of those in deploy/alerts, of that severity.
 func TestAlarmsOfTheMetadataAreRules(t *testing.T) {
 	t.Parallel()
@@ -279,16 +293,9 @@ func TestAlarmsOfTheMetadataAreRules(t *testing.T) {
 	var page console.Page
 	require.NoError(t, json.Unmarshal([]byte(body), &page))
 	require.Len(t, page.Alarms, 6)
-	files, err := filepath.Glob("../../deploy/alerts/*.yml")
-	require.NoError(t, err)
-	var rules strings.Builder
-	for _, name := range files {
-		b, err := os.ReadFile(name) //nolint:gosec // of this repository
-		require.NoError(t, err)
-		rules.Write(b)
-	}
+	rules := alertRules(t)
 	for _, a := range page.Alarms {
-		_, rule, ok := strings.Cut(rules.String(), "- alert: "+a.Name+"\n")
+		_, rule, ok := strings.Cut(rules, "- alert: "+a.Name+"\n")
 		require.True(t, ok, a.Name)
 		rule, _, _ = strings.Cut(rule, "- alert: ")
 		require.Contains(t, rule, "severity: "+a.Severity, a.Name)
@@ -300,14 +307,7 @@ func TestAlarmsOfTheMetadataAreRules(t *testing.T) {
 func TestAlarmsOfTheMetadataHaveTheBoundsOfTheRules(t *testing.T) {
 	t.Parallel()
 
-	files, err := filepath.Glob("../../deploy/alerts/*.yml")
-	require.NoError(t, err)
-	var rules strings.Builder
-	for _, name := range files {
-		b, err := os.ReadFile(name) //nolint:gosec // of this repository
-		require.NoError(t, err)
-		rules.Write(b)
-	}
+	rules := alertRules(t)
 	for name, show := range map[string]func(*metadata.Figures, float64){
 		"FencePastDeadline": func(x *metadata.Figures, v float64) { x.Overdue = time.Duration(v * float64(time.Second)) },
 		"CaptureSilent": func(x *metadata.Figures, v float64) {
@@ -317,7 +317,7 @@ func TestAlarmsOfTheMetadataHaveTheBoundsOfTheRules(t *testing.T) {
 			x.Leases = []metadata.LeaseFigures{{Shard: "shard-a", Holder: "ann", Left: v}}
 		},
 	} {
-		m := regexp.MustCompile(`alert: ` + name + `\n +expr: .*? ([<>]) (-?\d+)`).FindStringSubmatch(rules.String())
+		m := regexp.MustCompile(`alert: ` + name + `\n +expr: .*? ([<>]) (-?\d+)`).FindStringSubmatch(rules)
 		require.NotNil(t, m, name)
 		bound, err := strconv.ParseFloat(m[2], 64)
 		require.NoError(t, err)

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // browserPatience bounds all that a browser is asked.
@@ -95,16 +97,7 @@ func OpenBrowser(t testing.TB, wide, high int) *Browser {
 // killed.
 func removed(t testing.TB, home string) {
 	t.Helper()
-	for began := time.Now(); ; {
-		err := os.RemoveAll(home)
-		if err == nil {
-			return
-		}
-		if time.Since(began) > time.Minute {
-			t.Errorf("remove the browser's files: %v", err)
-			return
-		}
-	}
+	require.Eventually(t, func() bool { return os.RemoveAll(home) == nil }, time.Minute, 10*time.Millisecond, "remove the browser's files")
 }
 
 // attach makes the page.
