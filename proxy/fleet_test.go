@@ -279,6 +279,7 @@ type move struct {
 	notice      chunk.Notice
 	silent      bool // announce nothing
 	readsClosed bool
+	near        bool          // the read grants go with the write grants
 	waitForAcks int           // of that many proxies
 	drain       time.Duration // how long is waited for the requests of those who say nothing
 }
@@ -333,6 +334,10 @@ func (m *move) await(kind string) {
 func (m *move) fence() {
 	m.state(chunk.Fencing)
 	m.f.revoke(m.from, chunk.WriteGrant(m.from.ID, m.before))
+	if m.near {
+		m.readsClosed = true
+		m.f.revoke(m.from, chunk.ReadGrant(m.from.ID, m.before))
+	}
 	if !m.silent && m.waitForAcks > 0 {
 		m.await("writes")
 	}
@@ -349,8 +354,10 @@ func (m *move) grace() {
 // shut takes the source's read grant and copies what is there.
 func (m *move) shut() {
 	m.state(chunk.Closing)
-	m.readsClosed = true
-	m.f.revoke(m.from, chunk.ReadGrant(m.from.ID, m.before))
+	if !m.near {
+		m.readsClosed = true
+		m.f.revoke(m.from, chunk.ReadGrant(m.from.ID, m.before))
+	}
 	if !m.silent && m.waitForAcks > 0 {
 		m.await("reads")
 	}

@@ -124,6 +124,14 @@ func (g *gate) live(a access, now time.Time) (until time.Time, yes bool) {
 	return g.expires, g.holds(a) && now.Before(g.expires)
 }
 
+// fencing reports whether the placement is being fenced by what was announced, and that
+// has not expired. Writes are held then, and reads may be refused.
+func (g *gate) fencing(now time.Time) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.known && g.notice.State == chunk.Fencing && g.placement == g.notice.Source && now.Before(g.expires)
+}
+
 // open reports whether a request may be sent.
 func (g *gate) open(a access) bool {
 	g.mu.Lock()

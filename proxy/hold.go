@@ -78,11 +78,12 @@ func (p *Proxy) wait(ctx context.Context, q *request, e *entry, a access, h *hol
 		if e.ended.Load() {
 			return errEnded(e.id)
 		}
-		r := e.route.Load()
-		if r.gate.open(a) && (h.refused == nil || h.refused.Token != r.Token || polls > h.polls) {
+		r, now := e.route.Load(), time.Now()
+		// The grants by which it was refused come back in another state only.
+		anew := h.refused == nil || h.refused.Token != r.Token || polls > h.polls && !r.gate.fencing(now)
+		if r.gate.open(a) && anew {
 			return nil
 		}
-		now := time.Now()
 		limit := h.since.Add(p.live.Load().SwitchWait)
 		until, announced := r.gate.live(a, now)
 		if live || announced {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -230,6 +231,36 @@ func TestWithTransactionOverSwitch(t *testing.T) {
 	require.ErrorAs(t, err, &ce)
 	require.Equal(t, int32(codeNotInTransaction), ce.Code)
 	require.ErrorContains(t, err, "one chunk")
+}
+
+// Where lanes are near, reads lose their grants before the row says so. Each of them was
+// sent to the shard again at each look at the row until then.
+func TestReadRefusedWhileFencingWaitsForTheNextState(t *testing.T) {
+	t.Parallel()
+
+	f := newFleet(t, 2, 2)
+	p := f.start(Config{SwitchWait: time.Minute})
+	coll := f.dial(p).Database(testDatabase).Collection("legs")
+	doc := bson.D{{Key: "_id", Value: "x"}, {Key: "origin", Value: f.keysOf(1)[firstChunk][0]}}
+	_, err := coll.InsertOne(t.Context(), doc)
+	require.NoError(t, err)
+
+	m := f.newMove(firstChunk, "shard-b")
+	m.near = true
+	m.fence()
+	before := testutil.ToFloat64(p.metrics.resent)
+	found := make(chan error, 1)
+	go func() { found <- coll.FindOne(t.Context(), doc).Err() }()
+	room := &p.routing.entry(firstChunk).room
+	require.Eventually(t, func() bool {
+		polls, _, _ := room.look(0)
+		return testutil.ToFloat64(p.metrics.held) == 1 && polls > 4
+	}, time.Minute, time.Millisecond)
+	require.Equal(t, before+1, testutil.ToFloat64(p.metrics.resent), "sent again by a look at the row that shows nothing new")
+	m.shut()
+	m.publish()
+	m.open()
+	require.NoError(t, <-found)
 }
 
 func TestHoldEnds(t *testing.T) {
