@@ -99,9 +99,10 @@ func (s *sideSlot) take(ctx context.Context, name string) (release func(), err e
 	}
 }
 
-// renew lets a side that is stale be opened anew by whoever asks next. Who has it keeps
-// it, with its connections, which end with the process.
-func (c *sideCache) renew(ctx context.Context, name string, stale func(*Side) bool) error {
+// renew opens a side that is stale anew and puts it in the place of that one, which
+// serves whoever asks meanwhile: they may be in a window. Who has it keeps it, with its
+// connections, which end with the process.
+func (c *sideCache) renew(ctx context.Context, name string, stale func(*Side) bool, open func(context.Context, string) (*Side, error)) error {
 	c.mu.Lock()
 	slot, ok := c.slots[name]
 	c.mu.Unlock()
@@ -112,10 +113,25 @@ func (c *sideCache) renew(ctx context.Context, name string, stale func(*Side) bo
 	if err != nil {
 		return err
 	}
-	defer release()
-	if slot.side != nil && stale(slot.side) {
-		slot.side = nil
+	old := slot.side
+	release()
+	if old == nil || !stale(old) {
+		return nil
 	}
+	side, err := open(ctx, name)
+	if err != nil {
+		return err
+	}
+	if release, err = slot.take(ctx, name); err != nil {
+		side.close(ctx)
+		return err
+	}
+	defer release()
+	if slot.side != old { // somebody else was faster
+		side.close(ctx)
+		return nil
+	}
+	slot.side = side
 	return nil
 }
 
@@ -138,7 +154,7 @@ func (s Sides) Close(ctx context.Context) {
 	defer s.shared.mu.Unlock()
 	for name, slot := range s.shared.slots {
 		if slot.side != nil {
-			_ = slot.side.fencer.Close(ctx) // the process ends
+			slot.side.close(ctx)
 		}
 		delete(s.shared.slots, name)
 	}
@@ -155,6 +171,9 @@ type Side struct {
 	cuts     map[cutKey]shard.Cut                // what the newest drop of grants has to be seen as
 	foreseen map[chunk.PlacementID][]shard.Grant // what the next drop will find, see [Side.Foresee]
 }
+
+// close ends its warm connections.
+func (s *Side) close(ctx context.Context) { _ = s.fencer.Close(ctx) } // nobody uses them
 
 // cutKey names a drop of grants.
 type cutKey struct {

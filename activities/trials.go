@@ -30,12 +30,31 @@ type capabilityRows interface {
 	SetCapabilities(ctx context.Context, name string, c chunk.Capabilities) error
 }
 
+// trialAgain is how long nothing is tried where a trial has failed: gates look each second.
+const trialAgain = 10 * time.Second
+
 // trials are made once on each process that is a shard's primary: a server may have been
 // exchanged for one that does less since its shard was registered.
 type trials struct {
 	mu   sync.Mutex
-	on   map[string]shard.Identity // by shard: the primary that was tried last
+	on   map[string]trial // by shard, the last one
 	once shared[string]
+}
+
+// trial is what came of trying a primary.
+type trial struct {
+	of   shard.Identity
+	err  error     // nil: what it can do is on record
+	when time.Time // it failed
+}
+
+// of gives what a trial of that primary came to, not where it was none or may be
+// made again.
+func (t *trials) of(name string, now shard.Identity) (trial, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	last, ok := t.on[name]
+	return last, ok && last.of == now && (last.err == nil || time.Since(last.when) < trialAgain)
 }
 
 // try tries what a shard's primary can do, unless it was tried. It says what came of it.
@@ -46,34 +65,43 @@ func (t *trials) try(ctx context.Context, set tried, rows capabilityRows) (strin
 		return "", err
 	}
 	now.Term = 0 // another reign of the same process can do the same
-	t.mu.Lock()
-	known := t.on[name] == now
-	t.mu.Unlock()
-	if known {
-		return name + ": tried", nil
+	said := name + ": tried"
+	if last, known := t.of(name, now); known {
+		return said, last.err
 	}
 	return t.once.do(ctx, name, func(ctx context.Context) (string, error) {
-		ctx, cancel := context.WithTimeout(ctx, trialWithin)
-		defer cancel()
-		found, err := set.Probe(ctx)
-		if err != nil {
-			return "", fmt.Errorf("try what the servers of %s can do: %w", name, err)
+		if last, known := t.of(name, now); known { // who came while it was under way
+			return said, last.err
 		}
-		said := name + ": tried"
-		if found != set.Shard().Capabilities {
-			said = name + ": tried, other than on record"
-			if err := rows.SetCapabilities(ctx, name, found); err != nil {
-				return "", err
+		changed, err := t.make(ctx, set, rows)
+		if changed {
+			said += ", other than on record"
+		}
+		if ctx.Err() == nil { // else it was not the server's fault
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			if t.on == nil {
+				t.on = map[string]trial{}
 			}
+			t.on[name] = trial{of: now, err: err, when: time.Now()}
 		}
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if t.on == nil {
-			t.on = map[string]shard.Identity{}
-		}
-		t.on[name] = now
-		return said, nil
+		return said, err
 	})
+}
+
+// make tries what a shard's primary can do and says whether that is other than on
+// record, where it stands then.
+func (t *trials) make(ctx context.Context, set tried, rows capabilityRows) (changed bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, trialWithin)
+	defer cancel()
+	found, err := set.Probe(ctx)
+	if err != nil {
+		return false, fmt.Errorf("try what the servers of %s can do: %w", set.Shard().Name, err)
+	}
+	if found == set.Shard().Capabilities {
+		return false, nil
+	}
+	return true, rows.SetCapabilities(ctx, set.Shard().Name, found)
 }
 
 // gateTrials sees that a switch picks its ways by what the servers can do now.
@@ -104,7 +132,7 @@ func (a *Activities) renewSides(ctx context.Context, names ...string) error {
 		if err != nil {
 			return err
 		}
-		err = a.Sides.shared.renew(ctx, name, func(s *Side) bool { return s.Set.Shard().Capabilities != sh.Capabilities })
+		err = a.Sides.shared.renew(ctx, name, func(s *Side) bool { return s.Set.Shard().Capabilities != sh.Capabilities }, a.Sides.open)
 		if err != nil {
 			return failure.New(failure.Transient, "switch.shard_busy", "look at what is kept of shard %s: %w", name, err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -62,6 +63,11 @@ func TestEachPrimaryIsTriedOnce(t *testing.T) {
 	require.ErrorIs(t, err, s.broken)
 	require.True(t, s.recorded.ListsOperations, "what could not be tried says nothing")
 	s.broken = nil
+	_, err = t1.try(t.Context(), s, s)
+	require.ErrorContains(t, err, "it is busy", "a gate looks each second, and each trial is work for a busy server")
+	last := t1.on["a"]
+	last.when = last.when.Add(-trialAgain)
+	t1.on["a"] = last
 	require.Equal(t, "a: tried, other than on record", try())
 	require.False(t, s.recorded.ListsOperations)
 	require.Equal(t, "a: tried", try())
@@ -69,21 +75,33 @@ func TestEachPrimaryIsTriedOnce(t *testing.T) {
 }
 
 // A switch goes by what was found last, whichever worker found it; who is in a window
-// keeps its connections.
+// keeps its connections, and who enters one meanwhile waits for nobody's dialling.
 func TestSideIsOpenedAnewWhenItIsStale(t *testing.T) {
 	t.Parallel()
 
 	c := &sideCache{slots: map[string]*sideSlot{}}
-	open := func(context.Context, string) (*Side, error) { return &Side{}, nil }
-	require.NoError(t, c.renew(t.Context(), "a", func(*Side) bool { return true }), "nothing is kept of it")
-	before, err := c.get(t.Context(), "a", open)
-	require.NoError(t, err)
-	require.NoError(t, c.renew(t.Context(), "a", func(*Side) bool { return false }))
-	same, err := c.get(t.Context(), "a", open)
-	require.NoError(t, err)
-	require.Same(t, before, same)
-	require.NoError(t, c.renew(t.Context(), "a", func(s *Side) bool { return s == before }))
-	after, err := c.get(t.Context(), "a", open)
-	require.NoError(t, err)
-	require.NotSame(t, before, after)
+	open := func(context.Context, string) (*Side, error) { return &Side{fencer: &shard.Fencer{}}, nil }
+	always := func(*Side) bool { return true }
+	require.NoError(t, c.renew(t.Context(), "a", always, open), "nothing is kept of it")
+	get := func() *Side {
+		t.Helper()
+		s, err := c.get(t.Context(), "a", open)
+		require.NoError(t, err)
+		return s
+	}
+	before := get()
+	require.NoError(t, c.renew(t.Context(), "a", func(*Side) bool { return false }, open))
+	require.Same(t, before, get())
+	away := errors.New("its members cannot be dialled")
+	require.ErrorIs(t, c.renew(t.Context(), "a", always, func(context.Context, string) (*Side, error) { return nil, away }), away)
+	require.Same(t, before, get())
+	require.NoError(t, c.renew(t.Context(), "a", func(s *Side) bool { return s == before }, func(ctx context.Context, name string) (*Side, error) {
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		same, err := c.get(ctx, name, open)
+		require.NoError(t, err, "one who asks meanwhile waits")
+		require.Same(t, before, same)
+		return open(ctx, name)
+	}))
+	require.NotSame(t, before, get())
 }

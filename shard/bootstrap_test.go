@@ -2,6 +2,7 @@ package shard_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"golang.org/x/sync/errgroup"
 
 	"drover/chunk"
 	"drover/internal/failure"
@@ -59,7 +61,7 @@ func TestBootstrapIsIdempotentAndLeavesLeastPrivilege(t *testing.T) {
 	require.ErrorIs(t, err, mongo.ErrNoDocuments, "proxies read forwarding addresses")
 	names, err := b.client(t, chunk.AdminUser).Database(chunk.SystemDatabase).ListCollectionNames(ctx, bson.D{})
 	require.NoError(t, err)
-	require.ElementsMatch(t, []string{"markers", "fences", "checkpoints", "parked"}, names, "trials clean up after themselves")
+	require.ElementsMatch(t, []string{"markers", "fences", "checkpoints", "parked", "scratch"}, names)
 
 	err = shard.Unregister(ctx, b.server.AdminURI(), "s1")
 	require.True(t, failure.HasCode(err, "shard.not_empty"), "%v", err)
@@ -200,4 +202,25 @@ func TestStripCredentials(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, out, got)
 	}
+}
+
+// Behind an election every worker tries the new primary. One set the value that another was
+// about to read at an earlier time, and dropped the collection while others tried.
+func testTrialsAtOnceFindTheSame(t *testing.T, b *bundle) {
+	for range 3 {
+		g, ctx := errgroup.WithContext(t.Context())
+		for range 4 {
+			g.Go(func() error {
+				found, err := b.set.Probe(ctx)
+				if err == nil && found != b.shard.Capabilities {
+					err = fmt.Errorf("found %+v, alone it was %+v", found, b.shard.Capabilities)
+				}
+				return err
+			})
+		}
+		require.NoError(t, g.Wait())
+	}
+	n, err := b.client(t, chunk.AdminUser).Database(chunk.SystemDatabase).Collection("scratch").CountDocuments(t.Context(), bson.D{})
+	require.NoError(t, err)
+	require.Zero(t, n)
 }

@@ -20,8 +20,8 @@ import (
 const probeFor = 3 * time.Second
 
 // Probe finds by trial what the shard's server can do. The trials use a collection
-// of their own in Drover's database, which is dropped afterwards; the capture user
-// plays the other client.
+// of their own in Drover's database, and of that only documents of their own, as other
+// workers may try the same shard; the capture user plays the other client.
 func (s *Set) Probe(ctx context.Context) (chunk.Capabilities, error) {
 	var c chunk.Capabilities
 	h, err := readHello(ctx, s.admin())
@@ -43,7 +43,7 @@ func (s *Set) Probe(ctx context.Context) (chunk.Capabilities, error) {
 	c.Version, c.SetName, c.MaxWireVersion = text(info, "version"), h.SetName, h.MaxWireVersion
 	c.Members = len(cfg.members(setStatus{}))
 
-	p := prober{set: s, other: other}
+	p := prober{set: s, other: other, ids: new([]bson.ObjectID)}
 	if err := p.prepare(ctx); err != nil {
 		return c, s.wrap(err, "prepare trials")
 	}
@@ -72,8 +72,19 @@ func (s *Set) Probe(ctx context.Context) (chunk.Capabilities, error) {
 // prober is one run of trials.
 type prober struct {
 	set   *Set
-	other *mongo.Client // another user than the admin
+	other *mongo.Client    // another user than the admin
+	ids   *[]bson.ObjectID // of what it wrote
 }
+
+// newID gives the _id of a document of this run.
+func (p prober) newID() bson.ObjectID {
+	id := bson.NewObjectID()
+	*p.ids = append(*p.ids, id)
+	return id
+}
+
+// abandoned is the age of documents whose run has died.
+const abandoned = time.Hour
 
 // scratch is the trial collection, as seen by the admin.
 func (p prober) scratch() *mongo.Collection { return p.set.drover().Collection(scratchCollection) }
@@ -87,11 +98,17 @@ func (p prober) prepare(ctx context.Context) error {
 	return err
 }
 
-// clean drops the trial collection, also when ctx has ended.
+// clean takes away what this run wrote, and what a dead one left, also when ctx has
+// ended. The collection stays: others' trials may be under way in it.
 func (p prober) clean(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeFor)
 	defer cancel()
-	return p.set.wrap(p.scratch().Drop(ctx), "clean up after trials")
+	old := bson.NewObjectIDFromTimestamp(time.Now().Add(-abandoned))
+	_, err := p.scratch().DeleteMany(ctx, bson.D{{Key: "$or", Value: bson.A{
+		bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: *p.ids}}}},
+		bson.D{{Key: "_id", Value: bson.D{{Key: "$lt", Value: old}}}},
+	}}})
+	return p.set.wrap(err, "clean up after trials")
 }
 
 // openTransaction begins a transaction of the other user with one write in it.
@@ -104,7 +121,7 @@ func (p prober) openTransaction(ctx context.Context) (*mongo.Session, error) {
 		return nil, err
 	}
 	_, err = p.other.Database(chunk.SystemDatabase).Collection(scratchCollection).
-		InsertOne(mongo.NewSessionContext(ctx, sess), bson.D{{Key: "_id", Value: bson.NewObjectID()}})
+		InsertOne(mongo.NewSessionContext(ctx, sess), bson.D{{Key: "_id", Value: p.newID()}})
 	return sess, err
 }
 
@@ -192,7 +209,7 @@ func (p prober) killsSessionsByUser(ctx context.Context) (bool, error) {
 // pinsSnapshots tries whether a read at an earlier cluster time still shows what
 // was there then.
 func (p prober) pinsSnapshots(ctx context.Context) (bool, error) {
-	id := bson.D{{Key: "_id", Value: "snapshot"}}
+	id := bson.D{{Key: "_id", Value: p.newID()}}
 	set := func(v int) error {
 		_, err := p.scratch().UpdateOne(ctx, id, bson.D{{Key: "$set", Value: bson.D{{Key: "v", Value: v}}}}, options.UpdateOne().SetUpsert(true))
 		return err
@@ -234,7 +251,7 @@ func (p prober) pinsSnapshots(ctx context.Context) (bool, error) {
 func (p prober) disambiguates(ctx context.Context) (bool, error) {
 	inner := bson.D{{Key: "x", Value: 1}}
 	doc := bson.D{
-		{Key: "_id", Value: bson.NewObjectID()},
+		{Key: "_id", Value: p.newID()},
 		{Key: "o", Value: bson.D{{Key: "0", Value: inner}}},
 		{Key: "a", Value: bson.A{inner}},
 	}
@@ -250,7 +267,7 @@ func (p prober) disambiguates(ctx context.Context) (bool, error) {
 // sortsNewFields tries whether two new fields are stored in the order of their
 // names although the event lists them otherwise.
 func (p prober) sortsNewFields(ctx context.Context) (bool, error) {
-	id := bson.D{{Key: "_id", Value: bson.NewObjectID()}}
+	id := bson.D{{Key: "_id", Value: p.newID()}}
 	change, err := p.updateEvent(ctx, id, bson.D{{Key: "b", Value: 1}, {Key: "a", Value: 1}})
 	if err != nil {
 		return false, err
@@ -279,7 +296,8 @@ func (p prober) sortsNewFields(ctx context.Context) (bool, error) {
 func (p prober) updateEvent(ctx context.Context, doc, set bson.D) (bson.Raw, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*probeFor)
 	defer cancel()
-	stream, err := p.scratch().Watch(ctx, mongo.Pipeline{}, options.ChangeStream().
+	mine := bson.D{{Key: "$match", Value: bson.D{{Key: "documentKey._id", Value: doc[0].Value}}}}
+	stream, err := p.scratch().Watch(ctx, mongo.Pipeline{mine}, options.ChangeStream().
 		SetShowExpandedEvents(true).SetMaxAwaitTime(200*time.Millisecond))
 	if err != nil {
 		return nil, err
@@ -331,7 +349,7 @@ func (p prober) keepsTransactionRecord(ctx context.Context) (bool, error) {
 	}
 	defer sess.EndSession(context.WithoutCancel(ctx))
 	_, err = p.other.Database(chunk.SystemDatabase).Collection(scratchCollection).
-		InsertOne(mongo.NewSessionContext(ctx, sess), bson.D{{Key: "_id", Value: bson.NewObjectID()}})
+		InsertOne(mongo.NewSessionContext(ctx, sess), bson.D{{Key: "_id", Value: p.newID()}})
 	if err != nil {
 		return false, err
 	}
@@ -343,7 +361,7 @@ func (p prober) keepsTransactionRecord(ctx context.Context) (bool, error) {
 // keepsEmptyTimestamps tries whether a write can keep Timestamp(0, 0), which the
 // server otherwise takes for "now".
 func (p prober) keepsEmptyTimestamps(ctx context.Context) (bool, error) {
-	id := bson.NewObjectID()
+	id := p.newID()
 	_, err := run(ctx, p.set.admin(), chunk.SystemDatabase, bson.D{
 		{Key: "insert", Value: scratchCollection},
 		{Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: id}, {Key: "t", Value: bson.Timestamp{}}}}},
@@ -371,7 +389,7 @@ func (p prober) joinsWrites(ctx context.Context) (bool, error) {
 	}
 	defer closeTransaction(ctx, sess)
 
-	id := bson.D{{Key: "_id", Value: bson.NewObjectID()}}
+	id := bson.D{{Key: "_id", Value: p.newID()}}
 	reply, err := run(mongo.NewSessionContext(ctx, sess), p.other, "admin", bson.D{
 		{Key: "bulkWrite", Value: 1},
 		{Key: "ops", Value: bson.A{

@@ -27,7 +27,7 @@ func onCluster(actions ...string) privilege {
 	return privilege{bson.D{{Key: "cluster", Value: true}}, actions}
 }
 
-// scratchCollection is where trials happen; it is dropped afterwards.
+// scratchCollection is where trials happen; it is empty but for those under way.
 const scratchCollection = "scratch"
 
 // account is one of Drover's users with the role that it always has.

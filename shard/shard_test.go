@@ -61,6 +61,7 @@ func TestOnOneShard(t *testing.T) {
 		"DropDatabaseIsGuarded":                        testDropDatabaseIsGuarded,
 		"GrantedAgain":                                 testGrantedAgain,
 		"ReaderAndRoom":                                testReaderAndRoom,
+		"TrialsAtOnceFindTheSame":                      testTrialsAtOnceFindTheSame,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, b) })
 	}
