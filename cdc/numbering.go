@@ -273,7 +273,7 @@ func (n *numbering) gone(placement chunk.PlacementID) {
 }
 
 // keepGone is how many placements are remembered whose databases were dropped.
-const keepGone = 1000
+const keepGone = 256 // each is in every position that is saved
 
 // forget drops what is known of a placement whose database is dropped, but for that.
 func (n *numbering) forget(e *event.Event) {

@@ -43,7 +43,7 @@ func (a *app) again(ctx context.Context, show func() error) error {
 	onTerminal = onTerminal && a.output == "table" && terminalWidth(terminal) > 0
 	for {
 		if onTerminal {
-			a.env.Stdout = &page{File: terminal}
+			a.env.Stdout = &page{terminal: terminal}
 		}
 		err := show()
 		if _, wrong := errors.AsType[*usageError](err); wrong {
@@ -62,17 +62,20 @@ func (a *app) again(ctx context.Context, show func() error) error {
 
 // page is a terminal that is cleared before the first that is written on it.
 type page struct {
-	*os.File
-	begun bool
+	terminal *os.File
+	begun    bool
 }
+
+// Fd tells how wide it is.
+func (p *page) Fd() uintptr { return p.terminal.Fd() }
 
 // Write implements [io.Writer].
 func (p *page) Write(b []byte) (int, error) {
 	if !p.begun {
 		p.begun = true
-		if _, err := p.File.WriteString("\x1b[H\x1b[2J"); err != nil {
+		if _, err := p.terminal.WriteString("\x1b[H\x1b[2J"); err != nil {
 			return 0, err
 		}
 	}
-	return p.File.Write(b)
+	return p.terminal.Write(b)
 }

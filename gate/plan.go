@@ -39,6 +39,14 @@ type Source struct {
 	Term    int64
 }
 
+// address is the end of what opening does: a split or merge has none to leave.
+func (f Facts) address() string {
+	if len(f.Legs) > 1 {
+		return ""
+	}
+	return ", leave the forwarding address"
+}
+
 // targets are the placements that a switch would open, each once.
 func (f Facts) targets() (out []chunk.Placement) {
 	for _, l := range f.Legs {
@@ -117,7 +125,7 @@ func Plan(f Facts, l Limits) []contract.SwitchStep {
 			Values: append(f.changes(), fmt.Sprintf("token above %d", f.Token), fmt.Sprintf("catalog version %d", f.Catalog)),
 		},
 		{
-			Step: "open", On: shardsOf(to), Does: "write open marker and open record, grant the target's roles, leave the forwarding address",
+			Step: "open", On: shardsOf(to), Does: "write open marker and open record, grant the target's roles" + f.address(),
 			Values: append(each(to, marker(chunk.OpenMarker)), each(to, func(p chunk.Placement) string {
 				return "roles " + chunk.WriteGrant(p.ID, n) + " and " + chunk.ReadGrant(p.ID, n) + " to " + chunk.DataUser
 			})...),

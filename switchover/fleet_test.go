@@ -466,6 +466,10 @@ func TestWatchdogAlarmsWhileItCannotAct(t *testing.T) {
 	require.Zero(t, look(w))
 	require.InDelta(t, 1, look(w), 0)
 	require.InDelta(t, 1, look(w), 0)
+	f.void, f.down["b"] = false, errDown
+	require.InDelta(t, 1, look(w), 0)
+	f.void, f.down["b"] = true, nil
+	require.InDelta(t, 1, look(w), 0, "refused and in vain by turns is no progress")
 	f.void = false
 	require.Zero(t, look(w))
 	require.Equal(t, chunk.Open, f.state(1))

@@ -185,15 +185,18 @@ func (w *Watchdog) note(ctx context.Context, at Attempt, err error) {
 	defer w.mu.Unlock()
 	defer func() { w.Metrics.Stuck.Set(float64(len(w.stuck))) }()
 	first := failure.Is(err, failure.Lost) && w.refused[at.ID] != at.State // the coordinator or another watchdog; not twice, in one state
-	delete(w.refused, at.ID)
 	if failure.Is(err, failure.Lost) {
 		if w.refused == nil {
 			w.refused = map[chunk.AttemptID]chunk.AttemptState{}
 		}
 		w.refused[at.ID] = at.State
 	}
-	if err == nil || first {
+	switch {
+	case err == nil:
+		delete(w.refused, at.ID)
 		delete(w.stuck, at.ID)
+		return
+	case first: // where somebody else ends it, the next look does not find it due
 		return
 	}
 	if w.stuck == nil {
