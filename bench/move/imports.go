@@ -131,7 +131,7 @@ func measureLarger(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	indexes := loads.Prefixed(3)
-	from, source, err := b.filledSource(ctx, s, 1024, nil, docs)
+	from, source, err := b.filledSource(ctx, s, 1024, indexes, docs)
 	if err != nil {
 		return err
 	}
@@ -144,13 +144,6 @@ func measureLarger(ctx context.Context, b *bench) (err error) {
 	b.set("sorted_docs_per_s", r.Load.Last(b.o.lastStretch()))
 	b.set("random_docs_per_s", random)
 	b.ratio("sorted_vs_random", r.Load.Last(b.o.lastStretch()), random)
-	// With their indexes on the source, as the tools need it.
-	for i, key := range indexes {
-		spec := mongo.IndexModel{Keys: key}
-		if _, err := from.Database(loads.SourceDB).Collection(loads.Collection).Indexes().CreateOne(ctx, spec); err != nil {
-			return fmt.Errorf("index %d of the source: %w", i, err)
-		}
-	}
 	rate, err := b.dumpRestore(ctx, s, source, cache, nil)
 	if err != nil {
 		return err
