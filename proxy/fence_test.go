@@ -175,6 +175,8 @@ func TestWriteUnderWayIsNotCalledClean(t *testing.T) {
 
 	arrived, let := make(chan struct{}), make(chan struct{})
 	f, s := newFakeFleet(t, 2)
+	release := sync.OnceFunc(func() { close(let) })
+	defer release() // else the shard waits, and the test's failure with it
 	s.answers(func(bson.Raw) bson.D {
 		close(arrived)
 		<-let
@@ -186,7 +188,7 @@ func TestWriteUnderWayIsNotCalledClean(t *testing.T) {
 	<-arrived
 	f.fencedChunk(chunk.Fencing)
 	require.Equal(t, ackRunning, f.word().State, "it is said to run")
-	close(let)
+	release()
 	_, got := c.read()
 	require.Equal(t, int64(1), numberAt(got, "n"))
 	require.Equal(t, ackClean, f.word().State)
@@ -215,6 +217,8 @@ func TestCommitThatIsCarriedOutLateIsNotCalledClean(t *testing.T) {
 
 			arrived, let := make(chan struct{}), make(chan struct{})
 			f, s := newFakeFleet(t, 2)
+			release := sync.OnceFunc(func() { close(let) })
+			defer release() // else the shard waits, and the test's failure with it
 			s.answers(func(cmd bson.Raw) bson.D {
 				if _, err := cmd.LookupErr("commitTransaction"); err == nil {
 					close(arrived)
@@ -238,7 +242,7 @@ func TestCommitThatIsCarriedOutLateIsNotCalledClean(t *testing.T) {
 				want = ackUnknown
 				s.cut()
 			}
-			close(let)
+			release()
 			c.read()
 			require.Equal(t, want, f.word().State)
 		})
