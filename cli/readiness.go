@@ -285,7 +285,7 @@ func (e *evidence) captured() answer {
 	}
 	var silent []string
 	for _, c := range e.figures.Captures {
-		if c.Silence == nil || *c.Silence > silentAfter.Seconds() {
+		if c.Silence > silentAfter.Seconds() {
 			silent = append(silent, c.Shard)
 		}
 	}

@@ -18,14 +18,14 @@ import (
 // readyFleet is a fleet about which there is nothing to say.
 func readyFleet() evidence {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	drilled, soon := now.Add(-time.Hour), 1.0
+	drilled := now.Add(-time.Hour)
 	return evidence{
 		now: now, fenceDeadline: time.Second, retention: 30 * 24 * time.Hour,
 		callers: []proxy.Envelope{{User: "u", App: "shop", Requests: 400, Chunks: 410, Scattered: 10, Writes: 100, ShortestMS: 5000, GaveUp: 1, PatienceMS: 9000}},
 		proxies: []metadata.Proxy{{ID: "p1", Hold: 10 * time.Second}},
 		past:    metadata.Past{Done: 3, Longest: 26 * time.Hour, Switches: 9, WentBack: 1, Rollbacks: 2, Rollback: &drilled},
 		figures: metadata.Figures{
-			Captures:   []metadata.CaptureFigures{{Shard: "a", Silence: &soon}},
+			Captures:   []metadata.CaptureFigures{{Shard: "a", Silence: 1}},
 			Stragglers: map[string]int64{"a": 0},
 			Moves:      []metadata.MoveFigures{{Chunk: "f/1", Progress: []byte(`{"backlog":10,"applyPerSecond":300,"writePerSecond":100}`)}},
 		},
@@ -45,7 +45,7 @@ func TestReadiness(t *testing.T) {
 	for _, x := range ready.answers() {
 		require.NotEqual(t, readyLook, x.Verdict, "%+v", x)
 	}
-	long, old := 600.0, ready.now.Add(-90*24*time.Hour)
+	old := ready.now.Add(-90 * 24 * time.Hour)
 	for question, c := range map[string]struct {
 		spoil    func(*evidence)
 		verdict  string
@@ -67,7 +67,7 @@ func TestReadiness(t *testing.T) {
 				e.figures.Moves[0].Progress = []byte(`{"backlog":10,"applyPerSecond":150,"writePerSecond":100}`)
 			}, readyLook, "1.5 times",
 		},
-		"every shard is captured":        {func(e *evidence) { e.figures.Captures[0].Silence = &long }, readyLook, "silent: a"},
+		"every shard is captured":        {func(e *evidence) { e.figures.Captures[0].Silence = 600 }, readyLook, "silent: a"},
 		"last rollback, or drill of one": {func(e *evidence) { e.past.Rollback = &old }, readyLook, "2160h0m0s ago"},
 		"attempts that went back":        {func(e *evidence) { e.past.WentBack = 9 }, readyLook, "9 of 18"},
 		"open stragglers":                {func(e *evidence) { e.figures.Stragglers["a"] = 2 }, readyLook, "2"},

@@ -88,7 +88,7 @@ type MoveFigures struct {
 // CaptureFigures is one shard's capture.
 type CaptureFigures struct {
 	Shard   string
-	Silence *float64 // seconds since it saved its position; nil: it never did
+	Silence float64 // seconds since it saved its position; where it never did, since the shard was added
 }
 
 // LeaseFigures is one lease.
@@ -122,7 +122,7 @@ func (s *Store) Figures(ctx context.Context) (f Figures, err error) {
 	}); err != nil {
 		return f, err
 	}
-	const captures = `select s.name, extract(epoch from clock_timestamp() - c.saved_at)::float8
+	const captures = `select s.name, extract(epoch from clock_timestamp() - coalesce(c.saved_at, s.added_at))::float8
 		from shards s left join capture_positions c on c.shard = s.name order by s.name`
 	if f.Captures, err = figures(ctx, s, captures, pgx.RowToStructByPos[CaptureFigures]); err != nil {
 		return f, err

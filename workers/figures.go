@@ -37,7 +37,7 @@ var (
 	fleetUp         = figure("fleet_metadata_up", "1 when this worker could read the metadata just now; without it nothing else of the fleet is shown.")
 	fleetProxies    = figure("fleet_live_proxies", "Proxies that are alive.")
 	fleetStragglers = figure("fleet_open_stragglers", "Stragglers that nobody has dealt with.", "shard")
-	fleetSilence    = figure("fleet_capture_silence_seconds", "Time since a shard's capture saved its position; grows while no capture runs.", "shard")
+	fleetSilence    = figure("fleet_capture_silence_seconds", "Time since a shard's capture saved its position, or since the shard was added where none ever did; grows while no capture runs.", "shard")
 	fleetOverdue    = figure("fleet_attempt_overdue_seconds", "How long the most overdue attempt that holds traffic is past its deadline; 0: none is.")
 	fleetWaited     = figure("fleet_switch_waited_seconds", "How long switches have kept writes of a logical database waiting in this calendar month (UTC).", "database")
 	fleetObjective  = figure("fleet_switch_objective_seconds", "How long they may in a month, by this worker's settings.")
@@ -115,9 +115,7 @@ func (c fleetCollector) Collect(ch chan<- prometheus.Metric) {
 		show(fleetStragglers, float64(n), shard)
 	}
 	for _, s := range f.Captures {
-		if s.Silence != nil {
-			show(fleetSilence, *s.Silence, s.Shard)
-		}
+		show(fleetSilence, s.Silence, s.Shard)
 	}
 	for _, l := range f.Leases {
 		state := map[bool]string{true: "waiting", false: "granted"}[l.Waiting]

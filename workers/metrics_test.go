@@ -194,7 +194,7 @@ func TestFleetCollector(t *testing.T) {
 			"c": {Pressure: chunk.Pressure{CPU: &busy}, Age: time.Hour},
 		},
 		Overdue: 2 * time.Second, Proxies: 2, Stragglers: map[string]int64{"a": 1},
-		Captures: []metadata.CaptureFigures{{Shard: "a", Silence: &age}, {Shard: "b"}},
+		Captures: []metadata.CaptureFigures{{Shard: "a", Silence: 7.5}},
 		Leases:   []metadata.LeaseFigures{{Shard: "a", Holder: "ann", Mode: "exclusive", Held: 60, Left: -5}},
 		Moves: []metadata.MoveFigures{
 			{
@@ -226,7 +226,6 @@ func TestFleetCollector(t *testing.T) {
 		require.InDelta(t, want, values[name], 1e-9, name)
 	}
 	require.NotContains(t, values, "drover_move_lanes_silence_seconds flights/0002 5", "a paused move owes no word")
-	require.NotContains(t, values, "drover_fleet_capture_silence_seconds b")
 	for _, name := range []string{"drover_fleet_shard_cpu_share b", "drover_fleet_shard_write_seconds b", "drover_fleet_shard_cpu_share c"} {
 		require.NotContains(t, values, name, "what is not known is no zero")
 	}

@@ -95,8 +95,8 @@ func seen(f *metadata.Figures) (out []AlarmView) {
 		out = append(out, alarm("FencePastDeadline", "page", "An attempt is %s past its deadline and still open", f.Overdue.Round(time.Second)))
 	}
 	for _, c := range f.Captures {
-		if c.Silence != nil && *c.Silence > captureSilent {
-			out = append(out, alarm("CaptureSilent", "page", "Nothing has been captured of %s for %.0f s", c.Shard, *c.Silence))
+		if c.Silence > captureSilent {
+			out = append(out, alarm("CaptureSilent", "page", "Nothing has been captured of %s for %.0f s", c.Shard, c.Silence))
 		}
 	}
 	for shard, n := range f.Stragglers {

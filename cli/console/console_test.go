@@ -30,7 +30,6 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 // busyFleet is a fleet in which everything happens at once.
 func busyFleet() console.Snapshot {
 	busy, write := 0.43, 2500*time.Microsecond
-	secs, long := 2.0, 400.0
 	route := func(id chunk.ID, db, shard string, p chunk.PlacementID) chunk.Route {
 		return chunk.Route{Chunk: chunk.Chunk{ID: id, Database: db}, Placement: chunk.Placement{ID: p, Shard: shard}}
 	}
@@ -72,7 +71,7 @@ func busyFleet() console.Snapshot {
 			},
 			Steps: []contract.TimelineMark{{Step: "fenced", AtUS: 20_000}, {Step: "drained", AtUS: 50_000}},
 		}},
-		Figures:    metadata.Figures{Pressures: map[string]chunk.KeptPressure{"shard-a": {Pressure: chunk.Pressure{CPU: &busy, Write: &write}}, "shard-b": {Pressure: chunk.Pressure{CPU: &busy}, Age: time.Hour}}, Waited: []metadata.WaitedFigures{{Database: "flights", Seconds: 14.25}, {Database: "users"}}, Captures: []metadata.CaptureFigures{{Shard: "shard-a", Silence: &secs}, {Shard: "shard-b", Silence: &long}}},
+		Figures:    metadata.Figures{Pressures: map[string]chunk.KeptPressure{"shard-a": {Pressure: chunk.Pressure{CPU: &busy, Write: &write}}, "shard-b": {Pressure: chunk.Pressure{CPU: &busy}, Age: time.Hour}}, Waited: []metadata.WaitedFigures{{Database: "flights", Seconds: 14.25}, {Database: "users"}}, Captures: []metadata.CaptureFigures{{Shard: "shard-a", Silence: 2}, {Shard: "shard-b", Silence: 400}}},
 		Leases:     []metadata.LeaseRow{{Lease: metadata.Lease{Shard: "shard-b", Holder: "migration 7", Mode: metadata.SharedLease, ExpiresAt: noon.Add(time.Minute)}, Since: noon}},
 		Stragglers: []metadata.Straggler{{ID: 3, Shard: "shard-a", Placement: 41, Kind: "insert", SeenAt: noon.Add(-time.Minute)}},
 		Proxies:    []metadata.Proxy{{ID: "p1", Address: "10.0.0.1:27017"}},
@@ -311,7 +310,7 @@ func TestAlarmsOfTheMetadataHaveTheBoundsOfTheRules(t *testing.T) {
 	for name, show := range map[string]func(*metadata.Figures, float64){
 		"FencePastDeadline": func(x *metadata.Figures, v float64) { x.Overdue = time.Duration(v * float64(time.Second)) },
 		"CaptureSilent": func(x *metadata.Figures, v float64) {
-			x.Captures = []metadata.CaptureFigures{{Shard: "shard-a", Silence: &v}}
+			x.Captures = []metadata.CaptureFigures{{Shard: "shard-a", Silence: v}}
 		},
 		"LeaseExpired": func(x *metadata.Figures, v float64) {
 			x.Leases = []metadata.LeaseFigures{{Shard: "shard-a", Holder: "ann", Left: v}}

@@ -12,7 +12,7 @@ import (
 // shards shows who lives where, how hot it is, and who depends on each shard.
 func (v *Page) shards(s *Snapshot) {
 	around := aroundOf(s)
-	silence := map[string]*float64{}
+	silence := map[string]float64{}
 	for _, c := range s.Figures.Captures {
 		silence[c.Shard] = c.Silence
 	}
@@ -20,15 +20,15 @@ func (v *Page) shards(s *Snapshot) {
 		w := ShardView{
 			Name: sh.Name, About: fmt.Sprintf("%s %s, %d members", sh.Capabilities.SetName, sh.Capabilities.Version, sh.Capabilities.Members),
 			Chunks: around.live[sh.Name], Kept: around.kept[sh.Name], Depends: around.depends[sh.Name],
-			Silence: "never captured", Silent: true, Leased: strings.Join(around.leased[sh.Name], ", "),
+			Silence: "unknown", Silent: true, Leased: strings.Join(around.leased[sh.Name], ", "),
 		}
 		for _, c := range around.arriving[sh.Name] {
 			if !slices.ContainsFunc(w.Chunks, func(x ChunkView) bool { return x.ID == c.ID }) {
 				w.Arriving = append(w.Arriving, c)
 			}
 		}
-		if secs := silence[sh.Name]; secs != nil {
-			w.Silence, w.Silent = time.Duration(*secs*float64(time.Second)).Round(time.Second).String(), *secs > captureSilent
+		if secs, ok := silence[sh.Name]; ok {
+			w.Silence, w.Silent = time.Duration(secs*float64(time.Second)).Round(time.Second).String(), secs > captureSilent
 		}
 		for _, c := range w.Chunks {
 			w.Heat += c.Heat

@@ -20,10 +20,19 @@ var figureCases = map[string]func(*testing.T, *fleet){
 		require.Zero(t, got.Overdue)
 		require.Zero(t, got.Proxies)
 		require.Equal(t, map[string]int64{"a": 0, "b": 0, "c": 0}, got.Stragglers)
-		require.Equal(t, []metadata.CaptureFigures{{Shard: "a"}, {Shard: "b"}, {Shard: "c"}}, got.Captures)
+		require.Len(t, got.Captures, 3)
 		past, err := f.Past(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, metadata.Past{}, past)
+	},
+
+	// Nobody would see what is written behind the fences of a shard that no capture reads.
+	"ShardThatWasNeverCapturedIsSilentSinceItWasAdded": func(t *testing.T, f *fleet) {
+		require.NoError(t, f.exec(t, `update shards set added_at = added_at - interval '1 hour' where name = 'b'`))
+		got, err := f.Figures(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "b", got.Captures[1].Shard)
+		require.GreaterOrEqual(t, got.Captures[1].Silence, time.Hour.Seconds())
 	},
 
 	"WritesThatWaitedThisMonth": func(t *testing.T, f *fleet) {
