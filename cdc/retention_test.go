@@ -141,6 +141,20 @@ func TestManifestOfNoSegmentIsDamage(t *testing.T) {
 		"behind the end":    func(m *Manifest) { m.Blocks[2].Offset = 1000 },
 		"one is left out":   func(m *Manifest) { m.Blocks = m.Blocks[1:] },
 		"of another topic":  func(m *Manifest) { m.Topic = "drover.log.b" },
+		"of another life":   func(m *Manifest) { m.TopicID = "id2" }, // of the topic
+		"of another part":   func(m *Manifest) { m.Partition = 1 },
+		"an empty one": func(m *Manifest) {
+			b := m.Blocks
+			b[2].Position, b[2].Length, b[1].Length = b[1].Position, b[1].Length+b[2].Length, 0
+		},
+		"endless at the end": func(m *Manifest) {
+			last := &m.Blocks[len(m.Blocks)-1]
+			m.Bytes, last.Length = last.Position+1<<40, 1<<40
+		},
+		"offsets fall":   func(m *Manifest) { m.Blocks[1].Offset, m.Blocks[2].Offset = m.Blocks[2].Offset, m.Blocks[1].Offset },
+		"begins later":   func(m *Manifest) { m.Blocks[0].Offset++ },
+		"more bytes":     func(m *Manifest) { m.Bytes++ },
+		"another number": func(m *Manifest) { m.Count++ },
 	} {
 		m := good
 		m.Blocks = slices.Clone(good.Blocks)

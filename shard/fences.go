@@ -17,7 +17,7 @@ import (
 
 // The states of a fence document.
 const (
-	FenceUp   = "fenced" // the attempt has taken, or is taking, the placement's grants away
+	FenceUp   = "fenced" // the attempt has taken the placement's grants away, is taking them, or is about to: it is prepared
 	FenceOpen = "open"   // the attempt has opened the placement
 	FenceGone = "gone"   // the placement is being dropped, or was: no attempt can ever change this any more
 )
@@ -68,7 +68,7 @@ func (s *Set) ReadFence(ctx context.Context, p chunk.PlacementID) (f Fence, ok b
 	return f, err == nil, s.wrap(err, "read fence of placement %d", p)
 }
 
-// WriteFence records that an attempt fences the placement. Kind Lost when a newer
+// WriteFence records that an attempt fences the placement, or is about to. Kind Lost when a newer
 // attempt did already, when this one has opened it again, and under a lease epoch
 // older than one that the document has seen: a newer run of the coordinator, or an
 // exclusive holder ([Set.RaiseLease]), was there.
