@@ -34,14 +34,17 @@ func (w *world) uniqueU() {
 // arrays, replacements, deletes, transactions, and unique values that move from
 // one document to another.
 type application struct {
-	w *world
-	r *rand.Rand
-	n int
+	t  testing.TB
+	db *mongo.Database
+	r  *rand.Rand
+	n  int
+
+	edits, again int // see [application.edit]
 }
 
 func (a *application) step() {
-	a.w.t.Helper()
-	ctx, c := context.Background(), a.w.source().Collection("c")
+	a.t.Helper()
+	ctx, c := context.Background(), a.db.Collection("c")
 	id := func() bson.D { return bson.D{{Key: "_id", Value: a.r.IntN(60)}} }
 	var err error
 	a.n++
@@ -64,13 +67,13 @@ func (a *application) step() {
 	// The dev server takes a value for held that came by an insert and went by an
 	// update; an application would see an error too.
 	if !mongo.IsDuplicateKeyError(err) {
-		require.NoError(a.w.t, err)
+		require.NoError(a.t, err)
 	}
 }
 
 // trade lets two documents swap a unique value.
 func (a *application) trade(x, y bson.D) error {
-	ctx, c := context.Background(), a.w.source().Collection("c")
+	ctx, c := context.Background(), a.db.Collection("c")
 	set := func(id bson.D, u any) error {
 		_, err := c.UpdateOne(ctx, id, bson.D{{Key: "$set", Value: bson.D{{Key: "u", Value: u}}}}, options.UpdateOne().SetUpsert(true))
 		return err
@@ -94,19 +97,22 @@ func (a *application) trade(x, y bson.D) error {
 
 // transfer changes two documents in one transaction.
 func (a *application) transfer(x, y bson.D) error {
-	sess, err := a.w.client.StartSession()
-	if err != nil {
-		return err
-	}
-	defer sess.EndSession(context.Background())
-	_, err = sess.WithTransaction(context.Background(), func(ctx context.Context) (any, error) {
-		c := a.w.source().Collection("c")
+	return a.transaction(func(ctx context.Context) error {
+		c := a.db.Collection("c")
 		if _, err := c.UpdateOne(ctx, x, bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: -1}}}}); err != nil {
-			return nil, err
+			return err
 		}
-		return c.UpdateOne(ctx, y, bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}})
+		_, err := c.UpdateOne(ctx, y, bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}})
+		return err
 	})
-	return err
+}
+
+// transaction does work in one.
+func (a *application) transaction(work func(context.Context) error) error {
+	return a.db.Client().UseSession(context.Background(), func(ctx context.Context) error {
+		_, err := mongo.SessionFromContext(ctx).WithTransaction(ctx, func(ctx context.Context) (any, error) { return nil, work(ctx) })
+		return err
+	})
 }
 
 // events counts the events on documents of the source in the log.
@@ -128,9 +134,10 @@ func (l *fakeLog) events(db string) (n int64) {
 // lanesPoints are the places where a lane may die.
 var lanePoints = []string{"lane.taken", "lane.begun", "lane.read", "lane.checkpoint", "lane.written", "lane.committed"}
 
-// mortal makes lanes die, at each point in turn, after some passes.
+// mortal makes lanes die after some passes, at each point in turn, or where r says.
 type mortal struct {
 	mu   sync.Mutex
+	r    *rand.Rand
 	next int
 	left int
 	died map[string]int
@@ -148,6 +155,12 @@ func (m *mortal) hit(_ context.Context, name string) error {
 	m.died[name]++
 	m.next++
 	m.left = m.next % 4
+	if m.r != nil {
+		m.next, m.left = m.r.IntN(len(lanePoints)), m.r.IntN(6)
+		if m.next == 0 { // a lane is taken once
+			m.left = 0
+		}
+	}
 	return errDied
 }
 
@@ -163,31 +176,16 @@ func TestLanesExactlyOnce(t *testing.T) {
 	w.cfg.Limits.Docs = 17
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	app := &application{w: w, r: rand.New(rand.NewPCG(seed, 1))}
+	app := &application{t: t, db: w.source(), r: rand.New(rand.NewPCG(seed, 1))}
 	death := &mortal{died: map[string]int{}}
-	deadly := w.cfg
-	deadly.Points = stoppoint.New(death.hit)
-
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	w.dying(death, func() {
 		for n := 0; n < 300 || n < 5000 && !everywhere(death); n++ {
 			app.step()
 		}
-	}()
-	for alive := true; alive; {
-		r := w.run(deadly)
-		select {
-		case <-r.done:
-			require.ErrorIs(t, r.err, errDied)
-		case <-done:
-			_ = r.end() // it may die on the way
-			alive = false
-		}
-	}
+	})
 	require.True(t, everywhere(death), "%v", death.died)
 	w.run(w.cfg)
-	key := w.realMarker(1)
+	key := w.realMarker(chunk.Marker{Kind: chunk.ValidateMarker, Round: 1})
 	w.passes(key)
 	w.comesHome()
 	t.Logf("deaths: %v, sessions killed: %d, events: %d", death.died, w.sessions.killed.Load(), w.applied())
@@ -195,6 +193,28 @@ func TestLanesExactlyOnce(t *testing.T) {
 	equal(t, contents(t, w.source().Collection("c")), contents(t, w.target().Collection("c")))
 	require.Empty(t, w.reports.diverged)
 	require.Empty(t, w.reports.quarantined)
+}
+
+// dying runs lanes that die again and again until work is done.
+func (w *world) dying(death *mortal, work func()) {
+	w.t.Helper()
+	deadly := w.cfg
+	deadly.Points = stoppoint.New(death.hit)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		work()
+	}()
+	for alive := true; alive; {
+		r := w.run(deadly)
+		select {
+		case <-r.done:
+			require.ErrorIs(w.t, r.err, errDied)
+		case <-done:
+			_ = r.end() // it may die on the way
+			alive = false
+		}
+	}
 }
 
 // everywhere reports whether lanes have died at each point thrice.
@@ -209,14 +229,14 @@ func everywhere(m *mortal) bool {
 	return true
 }
 
-// realMarker writes a marker on the shard itself, so that it comes after
+// realMarker writes a marker on the source's shard itself, so that it comes after
 // everything that was done.
-func (w *world) realMarker(round int64) string {
+func (w *world) realMarker(m chunk.Marker) string {
 	w.t.Helper()
-	m := chunk.Marker{Kind: chunk.ValidateMarker, Migration: w.cfg.Direction.Migration, Placement: w.cfg.Direction.Source.ID, Round: round}
+	m.Migration, m.Placement = w.cfg.Direction.Migration, w.cfg.Direction.Source.ID
 	doc := append(bson.D{{Key: "_id", Value: m.Key()}}, bson.E{Key: "kind", Value: m.Kind}, bson.E{Key: "migration", Value: m.Migration},
 		bson.E{Key: "attempt", Value: m.Attempt}, bson.E{Key: "placement", Value: m.Placement}, bson.E{Key: "round", Value: m.Round}, bson.E{Key: "at", Value: time.Now()})
-	_, err := w.client.Database(chunk.SystemDatabase).Collection(chunk.MarkersCollection).InsertOne(context.Background(), doc)
+	_, err := w.from.Database(chunk.SystemDatabase).Collection(chunk.MarkersCollection).InsertOne(context.Background(), doc)
 	require.NoError(w.t, err)
 	return m.Key()
 }

@@ -245,7 +245,7 @@ func testStart(t *testing.T, w *world) {
 
 // everyType is a document with a field of each BSON type, and values that tools
 // of this kind have changed: B001, B005, B007, B009, B011.
-func everyType(t *testing.T, id any, v int) bson.D {
+func everyType(t testing.TB, id any, v int) bson.D {
 	t.Helper()
 	nan, err := bson.ParseDecimal128("NaN")
 	require.NoError(t, err)

@@ -150,11 +150,12 @@ func (s *adminSessions) KillSession(ctx context.Context, _ string, lsid []byte) 
 	}).Err()
 }
 
-// world is one shard that holds both sides of a migration.
+// world is a migration between placements of one shard, or of two.
 type world struct {
 	t        testing.TB
 	server   *testkit.ShardServer
-	client   *mongo.Client
+	client   *mongo.Client // of the target's shard
+	from     *mongo.Client // of the source's
 	log      *fakeLog
 	reports  *fakeReports
 	sessions *adminSessions
@@ -196,7 +197,7 @@ func joinsWrites(t testing.TB, client *mongo.Client) bool {
 // worldOn prepares another migration on a shard.
 func worldOn(t testing.TB, server *testkit.ShardServer, client *mongo.Client) *world {
 	t.Helper()
-	w := &world{t: t, server: server, client: client, log: newFakeLog(partitions), reports: &fakeReports{}, sessions: &adminSessions{client: client}}
+	w := &world{t: t, server: server, client: client, from: client, log: newFakeLog(partitions), reports: &fakeReports{}, sessions: &adminSessions{client: client}}
 	m := migrations.Add(1)
 	w.cfg = Config{
 		Direction: Direction{
@@ -214,7 +215,7 @@ func worldOn(t testing.TB, server *testkit.ShardServer, client *mongo.Client) *w
 	return w
 }
 
-func (w *world) source() *mongo.Database { return w.client.Database(w.cfg.Direction.Source.Database) }
+func (w *world) source() *mongo.Database { return w.from.Database(w.cfg.Direction.Source.Database) }
 func (w *world) target() *mongo.Database { return w.client.Database(w.cfg.Direction.Target.Database) }
 
 // mark puts a marker of the migration into the log and gives its key.
@@ -378,7 +379,7 @@ func (w *world) deleted(id any) { w.log.add(w.t, w.on(event.Delete, id)) }
 func (w *world) follow() func() {
 	w.t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	cs, err := w.client.Watch(ctx, mongo.Pipeline{}, options.ChangeStream().SetShowExpandedEvents(true))
+	cs, err := w.from.Watch(ctx, mongo.Pipeline{}, options.ChangeStream().SetShowExpandedEvents(true))
 	require.NoError(w.t, err)
 	done := make(chan struct{})
 	go func() {
