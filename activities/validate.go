@@ -31,7 +31,7 @@ const maxBusy = 200
 //
 // Before: in sync. After: no difference but in at most maxBusy documents that
 // changed in every round; those are compared under the fence. If interrupted:
-// run again, it goes on with what was left.
+// run again, it goes on with what was left of the leg under way.
 func (a *Activities) ValidateChunk(ctx context.Context, in contract.DirectionInput) (contract.ValidateResult, error) {
 	meter := a.meter(in.Ref, "validate")
 	var sum contract.ValidateResult
@@ -83,40 +83,33 @@ func (a *Activities) validateLeg(ctx context.Context, l leg, meter *meter) (vali
 	if err != nil {
 		return none, err
 	}
-	if v.From, err = a.interrupted(ctx, in); err != nil {
+	kept, err := keptVerification(ctx, a.Store, in.Migration, in.Direction)
+	if err != nil {
+		return none, err
+	}
+	v.From = kept.state.Scan
+	foreign, err := a.targetEnd(ctx, in, v.From)
+	if err != nil {
 		return none, err
 	}
 	v.Keep = func(ctx context.Context, c validation.Checkpoint) error {
-		return a.keepVerification(ctx, in, validation.WatchState{Scan: &c})
+		c.Foreign = foreign
+		return keepScan(ctx, a.Store, in, &c)
 	}
 	res, err := v.Run(ctx, names(catalog))
 	if err != nil {
 		return res, err
 	}
-	return res, a.verdict(ctx, in, m, res, began, names(catalog))
+	return res, a.verdict(ctx, in, m, res, began, names(catalog), foreign)
 }
 
-// interrupted gives where a validation of the direction stands that did not end.
-func (a *Activities) interrupted(ctx context.Context, in contract.DirectionInput) (*validation.Checkpoint, error) {
-	kept, ok, err := a.Store.Verification(ctx, in.Migration, in.Direction)
-	if err != nil || !ok {
-		return nil, err
+// targetEnd gives where the target's log stood when a validation began: what somebody else
+// writes there behind a comparison is for the verification, too.
+func (a *Activities) targetEnd(ctx context.Context, in contract.DirectionInput, interrupted *validation.Checkpoint) (validation.Offsets, error) {
+	if interrupted != nil && len(interrupted.Foreign) > 0 {
+		return interrupted.Foreign, nil
 	}
-	var s validation.WatchState
-	if err := bson.Unmarshal(kept.State, &s); err != nil {
-		return nil, fmt.Errorf("read the verification of migration %d: %w", in.Migration, err)
-	}
-	return s.Scan, nil
-}
-
-// keepVerification keeps where the verification of a direction stands, or the validation
-// in front of it.
-func (a *Activities) keepVerification(ctx context.Context, in contract.DirectionInput, s validation.WatchState) error {
-	state, err := bson.Marshal(s)
-	if err != nil {
-		return err
-	}
-	return a.Store.SaveVerification(ctx, metadata.Verification{Migration: in.Migration, Direction: in.Direction, State: state})
+	return a.Log.EndOffsets(ctx, in.To.Shard)
 }
 
 func names(catalog []chunk.Collection) []string {
@@ -128,7 +121,7 @@ func names(catalog []chunk.Collection) []string {
 }
 
 // verdict keeps what was found, and turns anything but clean into a failure.
-func (a *Activities) verdict(ctx context.Context, in contract.DirectionInput, m metadata.Migration, res validation.Result, began time.Time, collections []string) error {
+func (a *Activities) verdict(ctx context.Context, in contract.DirectionInput, m metadata.Migration, res validation.Result, began time.Time, collections []string, foreign validation.Offsets) error {
 	if err := a.recordMismatches(ctx, in.Migration, res.Mismatches); err != nil {
 		return err
 	}
@@ -138,7 +131,7 @@ func (a *Activities) verdict(ctx context.Context, in contract.DirectionInput, m 
 		}
 	}
 	if !res.Clean() { // the next one compares everything
-		if err := a.keepVerification(ctx, in, validation.WatchState{}); err != nil {
+		if err := keepScan(ctx, a.Store, in, nil); err != nil {
 			return err
 		}
 	}
@@ -152,7 +145,7 @@ func (a *Activities) verdict(ctx context.Context, in contract.DirectionInput, m 
 	if err := a.setBusy(ctx, in.Migration, res.Busy); err != nil {
 		return err
 	}
-	if err := a.startVerification(ctx, in, res); err != nil {
+	if err := a.startVerification(ctx, in, res, foreign); err != nil {
 		return err
 	}
 	if in.To.ID == m.Target.ID && m.Target.State == chunk.Loading { // by the first leg of a merge; the switch waits for all
@@ -197,12 +190,13 @@ func (a *Activities) getBusy(ctx context.Context, id chunk.MigrationID) ([]valid
 // startVerification keeps where the continuous verification begins: at the first
 // marker of a validation, as a slice that was compared early says nothing of what
 // changed while others were, with what was busy to the end.
-func (a *Activities) startVerification(ctx context.Context, in contract.DirectionInput, res validation.Result) error {
+func (a *Activities) startVerification(ctx context.Context, in contract.DirectionInput, res validation.Result, foreign validation.Offsets) error {
 	offsets, err := a.offsetsOf(ctx, in.From.Shard, res.First.Marker)
 	if err != nil {
 		return err
 	}
-	return a.keepVerification(ctx, in, validation.WatchState{Offsets: offsets, Suspects: res.Busy})
+	fresh := verification{state: validation.WatchState{Offsets: offsets, Foreign: foreign, Suspects: res.Busy}}
+	return fresh.keep(ctx, a.Store, in)
 }
 
 // validator is wired to both sides of a leg.

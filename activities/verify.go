@@ -108,18 +108,12 @@ func (v *verifier) watcher(ctx context.Context) (*validation.Watcher, error) {
 // a switch has begun, at its open marker with all that the one before it left
 // open and all that changed since.
 func (v *verifier) begin(ctx context.Context) (s validation.WatchState, err error) {
-	kept, ok, err := v.a.Store.Verification(ctx, v.in.Migration, v.in.Direction)
+	kept, err := keptVerification(ctx, v.a.Store, v.in.Migration, v.in.Direction)
 	if err != nil {
 		return s, err
 	}
-	if ok {
-		if err := bson.Unmarshal(kept.State, &s); err != nil {
-			return s, fmt.Errorf("read the verification of migration %d: %w", v.in.Migration, err)
-		}
-		ok = len(s.Offsets) > 0 // else of a validation that did not end well
-	}
-	if ok {
-		_ = json.Unmarshal(kept.Report, &v.report) // figures for people
+	if s = kept.state; kept.begun() {
+		_ = json.Unmarshal(kept.report, &v.report) // figures for people
 	} else if v.in.Direction != 0 {
 		if s, err = v.takeOver(ctx); err != nil {
 			return s, err
@@ -147,14 +141,15 @@ func (v *verifier) takeOver(ctx context.Context) (s validation.WatchState, err e
 	if err != nil {
 		return s, err
 	}
-	kept, ok, err := v.a.Store.Verification(ctx, v.in.Migration, before.Direction)
-	if err != nil || !ok {
+	kept, err := keptVerification(ctx, v.a.Store, v.in.Migration, before.Direction)
+	if err != nil || !kept.known {
 		return s, err
 	}
-	var old validation.WatchState
-	if err := bson.Unmarshal(kept.State, &old); err != nil {
-		return s, fmt.Errorf("read the verification of migration %d: %w", v.in.Migration, err)
+	if !kept.begun() {
+		return s, failure.New(failure.Invalid, "validation.missing", "what changed on %s before the switch was not verified to its end", v.in.To.Shard).
+			WithHint("drover validate compares everything")
 	}
+	old := kept.state
 	tail, err := validation.Collect(ctx, v.other, old.Offsets, v.in.To.Database, maxTail)
 	s.Suspects = append(old.Suspects, tail...)
 	return s, err

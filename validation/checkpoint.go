@@ -13,7 +13,8 @@ import (
 
 // Checkpoint is where a first reading stands: all but what is left was compared, the
 // suspects aside. It stays right however much changes behind it: what does is for the
-// verification, which begins at the first marker.
+// verification, which begins at the first marker, and in the target's log where that
+// stood before it.
 type Checkpoint struct {
 	First       Mark              `bson:"first"`
 	Done        []string          `bson:"done"`       // collections that were compared
@@ -22,6 +23,7 @@ type Checkpoint struct {
 	Suspects    []Document        `bson:"suspects"`
 	Collections map[string]Counts `bson:"collections"`
 	Bytes       int64             `bson:"bytes"`
+	Foreign     Offsets           `bson:"foreign,omitempty"` // of the target's log when it began, for whoever keeps it
 }
 
 // Stretch is a part of a collection: behind one _id and up to another one, both as
